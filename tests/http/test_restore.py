@@ -1,0 +1,201 @@
+"""A snapshot restored while its session is open: all of it or nothing, and the session goes on as it was, at work or asleep."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Iterator
+
+import httpx
+import pytest
+from berth import SLOWNESS, Broker, Session, wait_until
+from fake_engine import FakeEngine
+from runs import start
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeEngine]:
+    engine = FakeEngine()
+    yield engine
+    engine.close()
+
+
+def snapshot(session: Session) -> str:
+    """Of a workspace whose only file says "old"; it says "new" afterwards, and there is another one."""
+    session.write("/workspace/f", b"old")
+    made = session.request("POST", "/snapshots", json={})
+    assert made.status_code == 200, made.text
+    session.write("/workspace/f", b"new")
+    session.write("/workspace/later", b"x")
+    return made.json()["snapshot_id"]
+
+
+def restore(session: Session, snapshot_id: str) -> httpx.Response:
+    return session.request("POST", f"/snapshots/{snapshot_id}/restore")
+
+
+def slots(broker: Broker) -> set[str]:
+    return set(os.listdir(broker.root / ".slots"))
+
+
+def is_restored(session: Session) -> bool:
+    """Whole: what the name leads to and what the session works on are one, and all of it old or all of it new."""
+    names = sorted(os.listdir(session.workspace))
+    assert session.read("/workspace/f") == (session.workspace / "f").read_bytes()
+    assert (names, session.read("/workspace/f")) in ((["f"], b"old"), (["f", "later"], b"new"))
+    return names == ["f"]
+
+
+@pytest.mark.san
+@pytest.mark.parametrize("persist", [True, False])
+def test_at_work_it_is_at_work_again_and_asleep_it_sleeps_on(fake: FakeEngine, make_broker: Callable[..., Broker], persist: bool) -> None:
+    broker = make_broker(engine=fake, persist_containers=persist)
+    session = broker.open("s")
+    taken = snapshot(session)
+    before = broker.sessions()[0]
+    assert restore(session, taken).status_code == 200
+    assert is_restored(session) and len(fake.ours()) == 1
+    now = broker.sessions()[0]
+    assert now["state"] == before["state"] and session.run(["say", "hello"])["stdout"] == "hello\n"
+    # What is written now is in what is mounted now, and the old slot is gone: the session's and the snapshot's are left.
+    session.write("/workspace/f", b"new")
+    session.write("/workspace/later", b"x")
+    assert len(slots(broker)) == 2
+    assert session.request("POST", "/hibernate").status_code == 200
+    assert restore(session, taken).status_code == 200
+    assert broker.sessions()[0]["state"] == "hibernated" and len(fake.ours()) == 0
+    assert is_restored(session) and session.run(["say", "awake"])["stdout"] == "awake\n"
+    broker.crash()
+    assert is_restored(session) and session.run(["say", "again"])["stdout"] == "again\n"
+    assert session.close(purge=True).status_code == 204
+    wait_until(lambda: slots(broker) == set(), 10, "all slots gone")
+
+
+def test_what_ran_is_ended_with_that_cause(make_broker: Callable[..., Broker]) -> None:
+    broker = make_broker()
+    session = broker.open("s")
+    taken = snapshot(session)
+    watched = start(session, ["sleep", "100"])
+    done = start(session, ["true"])
+    assert done.end()["exit_code"] == 0
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lambda: session.post_run(["sh", "-c", "touch began; sleep 100"]))
+        wait_until(lambda: (session.workspace / "began").exists(), 10, "it runs")
+        assert restore(session, taken).status_code == 200
+        assert waiting.result(20 * SLOWNESS).status_code in (409, 410, 502), "nobody waits for what was ended"
+    view = watched.view()
+    assert view["state"] == "ended" and view["lost"] and view["cause"] == "workspace restored", view
+    assert is_restored(session)
+    assert session.stdout("cat f; pwd") == "old/workspace\n"
+    # Records go along: known after a restart, and forgotten for good when they are deleted.
+    broker.restart()
+    assert watched.view()["cause"] == "workspace restored" and done.view()["exit_code"] == 0
+    assert start(session, ["true"]).end()["exit_code"] == 0
+
+
+@pytest.mark.parametrize("persist", [True, False])
+@pytest.mark.parametrize("step", [("DELETE", "/containers/[^/]+"), ("POST", "/containers/create"), ("POST", "/containers/[^/]+/start")])
+def test_killed_in_the_middle_it_is_whole(fake: FakeEngine, make_broker: Callable[..., Broker], step: tuple[str, str], persist: bool) -> None:
+    broker = make_broker(engine=fake, persist_containers=persist)
+    session = broker.open("s")
+    taken = snapshot(session)
+    there, go = threading.Event(), threading.Event()
+
+    def hold(engine: FakeEngine, exchange: Any) -> bool:
+        there.set()
+        go.wait(30 * SLOWNESS)
+        return False
+
+    fake.fault(*step, hold)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: restore(session, taken))
+        assert there.wait(20 * SLOWNESS), f"no {step}"
+        broker.kill9()
+        go.set()
+        assert asked.exception(20 * SLOWNESS), "nobody was told that it is done"
+    broker.start()
+    assert is_restored(session) == (step[0] == "POST")
+    assert session.run(["say", "again"])["stdout"] == "again\n"
+    wait_until(lambda: len(fake.ours()) == 1, 10, "one container")
+    wait_until(lambda: len(slots(broker)) == 2, 10, "the other slot is removed")
+    assert restore(session, taken).status_code == 200 and is_restored(session)
+
+
+def test_a_death_between_the_name_and_the_rows_is_completed(fake: FakeEngine, make_broker: Callable[..., Broker]) -> None:
+    broker = make_broker(engine=fake)
+    session = broker.open("s")
+    snapshot(session)
+    broker.kill9()
+    # What the kernel has seen of a restore by then: a whole slot, and the name that leads to it.
+    slot = broker.root / ".slots" / "0123456789abcdef"
+    (slot / "workspace").mkdir(parents=True)
+    (slot / "workspace" / "f").write_bytes(b"old")
+    (broker.root / "s").unlink()
+    (broker.root / "s").symlink_to(".slots/0123456789abcdef")
+    broker.start()
+    assert is_restored(session)
+    session.write("/workspace/g", b"written")
+    assert (slot / "workspace" / "g").read_bytes() == b"written"
+    wait_until(lambda: len(slots(broker)) == 2, 10, "what was there before is removed")
+    broker.crash()
+    assert session.read("/workspace/g") == b"written" and len(slots(broker)) == 2
+
+
+def test_an_engine_that_refuses_leaves_all_as_it_was(fake: FakeEngine, make_broker: Callable[..., Broker]) -> None:
+    broker = make_broker(engine=fake)
+    session = broker.open("s")
+    taken = snapshot(session)
+    there = slots(broker)
+    fault = fake.fault("DELETE", "/containers/[^/]+", (500, {"message": "no"}), times=1000)
+    assert restore(session, taken).status_code >= 500
+    fault.times = 0
+    assert not is_restored(session) and slots(broker) == there
+    assert session.run(["say", "here"])["stdout"] == "here\n"
+    assert restore(session, taken).status_code == 200 and is_restored(session)
+
+
+def test_who_may_and_what_is_none(fake: FakeEngine, make_broker: Callable[..., Broker]) -> None:
+    broker = make_broker(engine=fake)
+    session = broker.open("s")
+    other = broker.open("other")
+    taken = snapshot(session)
+    headers = {"X-Sandbox-Token": other.token}
+    assert broker.http.post(f"/sessions/s/snapshots/{taken}/restore", headers=headers).status_code == 401
+    assert restore(other, taken).status_code == 404, "another's snapshot"
+    assert restore(session, "0" * 16).status_code == 404 and restore(session, "x").status_code == 404
+    assert not is_restored(session)
+    assert broker.client.post(f"/workspaces/s/snapshots/{taken}/restore").status_code == 200, "the service's, while it is open"
+    assert is_restored(session)
+
+
+@pytest.mark.san
+def test_restores_writes_commands_and_sleep_at_once(fake: FakeEngine, make_broker: Callable[..., Broker]) -> None:
+    """Whatever comes in between: the session works afterwards, on what its name leads to."""
+    broker = make_broker(engine=fake)
+    session = broker.open("s")
+    taken = snapshot(session)
+    odd: list[Any] = []
+
+    def often(work: Callable[[], httpx.Response], allowed: tuple[int, ...]) -> None:
+        for _ in range(15):
+            status = work().status_code
+            if status not in allowed:
+                odd.append(status)
+
+    threads = [
+        threading.Thread(target=often, args=(lambda: restore(session, taken), (200,))),
+        threading.Thread(target=often, args=(lambda: session.files_write("/workspace/f", b"old"), (204, 409))),
+        threading.Thread(target=often, args=(lambda: session.request("PUT", "/content", params={"path": "f"}, content=b"old"), (200, 201, 204, 404, 409, 503))),
+        threading.Thread(target=often, args=(lambda: session.post_run(["say", "x"]), (200, 409, 410, 502, 503))),
+        threading.Thread(target=often, args=(lambda: session.request("POST", "/hibernate"), (200, 409))),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not odd, odd
+    assert restore(session, taken).status_code == 200 and is_restored(session)
+    assert session.run(["say", "well"])["stdout"] == "well\n"
+    wait_until(lambda: len(slots(broker)) == 2, 10, "no slot is left")
+    wait_until(lambda: len(fake.ours()) <= 1, 10, "no container is left")
