@@ -37,7 +37,7 @@
  *
  * Ends. EXIT comes after the run's last OUT and ERR, so a run whose reader takes nothing has no EXIT either: its processes are
  * gone in time all the same. A START is answered by STARTED or REFUSED within two seconds; it waits that long for a process
- * when the sandbox is at its limit of them.
+ * when the sandbox is at its limit of them. A run that is not watched and has ended a moment after its start is answered by EXIT alone.
  */
 #ifndef BERTH_AGENT_PROTO_H
 #define BERTH_AGENT_PROTO_H
@@ -51,9 +51,9 @@ enum {
     AGENT_HEADER_BYTES = 32,
     AGENT_PAYLOAD_MAX = 64 * 1024,
     AGENT_RESYNC_ZEROS = AGENT_PAYLOAD_MAX + AGENT_HEADER_BYTES,
-    AGENT_RUN_CREDIT = 128 * 1024,
-    AGENT_LINK_CREDIT = 256 * 1024,
-    AGENT_STDIN_WINDOW = AGENT_RUN_CREDIT,
+    AGENT_RUN_CREDIT = 256 * 1024, /* at 128 KiB a stream waits for the engine's round trip, of almost a millisecond */
+    AGENT_LINK_CREDIT = 512 * 1024,
+    AGENT_STDIN_WINDOW = 128 * 1024,
     AGENT_RUN_KEEP_BYTES = 1024 * 1024,
     AGENT_BEHIND_BYTES = 640 * 1024, /* of a stream of a watched run, behind what is acknowledged */
     AGENT_TOTAL_KEEP_BYTES = 8 * 1024 * 1024,
@@ -93,7 +93,7 @@ enum agent_type {
     AGENT_USAGE = 11,  /* offset = ticket, given back in the reply */
     /* agent to broker */
     AGENT_HELLO_ACK = 65, /* struct agent_hello_ack + run_count * struct agent_run_state, always one frame */
-    AGENT_STARTED = 66,   /* START is accepted (a failed exec is told by EXIT) */
+    AGENT_STARTED = 66,   /* START is accepted (a failed exec is told by EXIT); see Ends */
     AGENT_OUT = 67,  /* bytes of standard output (or the merged pipe, or the terminal); offset = place in the stream */
     AGENT_ERR = 68,  /* bytes of standard error. A gap between two offsets is what was dropped */
     AGENT_EXIT = 69, /* struct agent_exit; after the last OUT and ERR of the run */

@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BERTHD = os.environ.get("BERTHD", str(ROOT / "build" / "berthd"))
 IMAGE = os.environ.get("BERTH_IMAGE", "berth-python:latest")
 SLOWNESS = float(os.environ.get("BERTH_TEST_SLOWNESS", "1"))
+SUPERVISORS_AT_REST = 4  # that a sandbox holds for the next runs, at most (agent_crew.h)
 PORTABLE_WALK = bool(os.environ.get("BERTH_TEST_PORTABLE_WALK"))  # every broker walks as if the kernel had no openat2
 TOKEN = "service-token-of-the-tests"
 

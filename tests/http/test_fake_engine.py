@@ -483,11 +483,14 @@ def test_an_agent_that_lies_costs_its_own_run_only(fake: FakeEngine, broker: Bro
         else:
             assert answer.status_code == 410, f"{name}: {answer.status_code} {answer.text}"
         assert other.run(["say", "fine"])["stdout"] == "fine\n", name
+        if answer.status_code == 200:
+            # A lie behind the end may be read only now, and then the command of this moment is the one that was on.
+            assert s.post_run(["say", "ok"]).status_code in (200, 410), name
         assert s.run(["say", "ok"])["stdout"] == "ok\n", name
         broker.assert_healthy()
     for kind in (3, 7, 255):
         container.agent.send_raw(bytes([kind]) + b"\0\0\0\0\0\0\x05hello")
-        wait_until(lambda: not s.inspect()["alive"] or container.agent.links, what="it is read")
+        wait_until(lambda: not s.inspect()["alive"], what="the link is given up")
         assert s.run(["say", "ok"])["stdout"] == "ok\n"
     assert len(fake.ours()) == 2
     # Each new stream took the place of the old one.

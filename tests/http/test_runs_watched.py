@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import pytest
 
-from berth import SLOWNESS, Broker, Session, new_run_id, wait_until
+from berth import SLOWNESS, SUPERVISORS_AT_REST, Broker, Session, new_run_id, wait_until
 from runs import Cut, Quick, Run, bytes_of, sh, start
 
 
@@ -675,7 +675,7 @@ def many(broker: Broker, session: Callable[..., Session], count: int) -> None:
     assert len(s.request("GET", "/runs").json()["runs"]) <= 200
     wait_until(lambda: broker.thread_count() <= threads + 8, 20, "no thread is left")
     wait_until(lambda: broker.fd_count() <= descriptors + 20, 20, "no descriptor is left")
-    wait_until(lambda: processes() <= before + 1, 20, "no process is left")
+    wait_until(lambda: processes() <= before + SUPERVISORS_AT_REST, 20, "no process is left")
     print(f"threads {threads} -> {broker.thread_count()}, descriptors {descriptors} -> {broker.fd_count()}, {rss_kb} -> {broker.rss_kb()} kB")
     assert broker.grew_less_than(8 * 1024, rss_kb), "no buffer is left"
 

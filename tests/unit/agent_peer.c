@@ -133,7 +133,7 @@ static size_t put(unsigned char *to, const char *text)
 
 void peer_start_run(struct peer *peer, uint32_t run, const struct peer_start *how, const char *const *argv)
 {
-    unsigned char payload[8192];
+    static unsigned char payload[AGENT_PAYLOAD_MAX];
     struct agent_start start = {
         .epoch = how->epoch, .flags = how->flags, .timeout_ms = how->timeout_ms, .rows = 24, .cols = 80};
     size_t size = sizeof start;

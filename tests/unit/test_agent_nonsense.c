@@ -5,7 +5,7 @@ static void over_run_credit(struct fake *fake)
 {
     auto_free char *bytes = pattern(AGENT_PAYLOAD_MAX);
 
-    for (uint64_t i = 0; i < 3; i++)
+    for (uint64_t i = 0; i <= AGENT_RUN_CREDIT / AGENT_PAYLOAD_MAX; i++)
         fake_send(fake, AGENT_OUT, 1, i * AGENT_PAYLOAD_MAX, bytes, AGENT_PAYLOAD_MAX);
 }
 

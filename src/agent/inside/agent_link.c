@@ -15,7 +15,8 @@
 
 enum {
     ANSWERS_MAX = 256, /* short answers that wait; while there are so many, nothing more is read */
-    INPUT_CREDIT_LEAST = AGENT_RUN_CREDIT / 4,
+    INPUT_CREDIT_LEAST = AGENT_STDIN_WINDOW / 4,
+    STARTED_LATE_MS = 20,
 };
 
 struct answer {
@@ -99,13 +100,18 @@ static void take_hello(const struct agent_header *header, const unsigned char *p
     peer.hello_due = true;
 }
 
-/* STARTED of a watched run waits for its command. */
+/* STARTED of a watched run waits for its command. A plain one's waits for a moment, unless input waits for it: most have
+ * ended by then, and EXIT says it all. */
 static void answer_start(uint32_t number, int error)
 {
-    const struct agent_run *run = error ? NULL : agent_run_find(number);
+    struct agent_run *run = error ? NULL : agent_run_find(number);
 
-    if (!run || !agent_run_watched(run))
-        answer(error ? AGENT_REFUSED : AGENT_STARTED, number, (uint64_t)error);
+    if (!run)
+        answer(AGENT_REFUSED, number, (uint64_t)error);
+    else if (!agent_run_watched(run) && run->flags & AGENT_START_STDIN)
+        answer(AGENT_STARTED, number, 0);
+    else if (!agent_run_watched(run))
+        run->started_at_ms = agent_now_ms() + STARTED_LATE_MS;
 }
 
 static void take_start(const struct agent_header *header, const unsigned char *payload)
@@ -130,7 +136,7 @@ static void take_start(const struct agent_header *header, const unsigned char *p
         error = agent_start_parse(bytes, size, &request);
     if (!error) {
         error = agent_run_start(header->run, &request);
-        free(request.argv);
+        free(request.block);
     }
     if (error == EAGAIN && whole > 0 && agent_pending_add(header->run, bytes, size))
         return;
@@ -328,6 +334,10 @@ static void put_run_answers(void)
             run->input.owed = 0;
         }
         put_watched(run);
+        if (run->started_due && agent_stream_fits(&stream, 0)) {
+            agent_stream_put(&stream, AGENT_STARTED, run->number, 0, NULL, 0);
+            run->started_due = false;
+        }
         if (agent_run_exit_due(run) && agent_stream_fits(&stream, sizeof run->exit)) {
             agent_stream_put(&stream, AGENT_EXIT, run->number, 0, &run->exit, sizeof run->exit);
             run->exit_sent = true;

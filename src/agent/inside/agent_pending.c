@@ -64,7 +64,7 @@ static int try_start(const struct pending *pending)
     if (error)
         return error;
     error = agent_run_start(pending->run, &request);
-    free(request.argv);
+    free(request.block);
     return error;
 }
 

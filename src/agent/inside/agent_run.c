@@ -58,6 +58,14 @@ struct agent_run *agent_run_find(uint32_t number)
     return NULL;
 }
 
+struct agent_run *agent_run_of(pid_t supervisor)
+{
+    for (size_t i = 0; i < agent_table.count; i++)
+        if (agent_table.runs[i]->super.pid == supervisor)
+            return agent_table.runs[i];
+    return NULL;
+}
+
 static void forget(struct agent_run *run)
 {
     if (!run->known)
@@ -101,6 +109,7 @@ struct agent_run *agent_run_new(uint32_t number, const struct agent_start *head)
     run->credit = AGENT_RUN_CREDIT;
     run->known = true;
     agent_table.known++;
+    run->super = AGENT_CREW_NOBODY;
     run->input.source.fd = -1;
     for (int i = 0; i < 2; i++) {
         run->output[i].source = (struct agent_source){.kind = AGENT_SOURCE_OUTPUT, .fd = -1, .run = run};
@@ -124,7 +133,7 @@ struct agent_run *agent_run_new(uint32_t number, const struct agent_start *head)
 static bool others_run(const struct agent_run *run)
 {
     for (size_t i = 0; i < agent_table.count; i++)
-        if (agent_table.runs[i] != run && !agent_table.runs[i]->exited && agent_table.runs[i]->super)
+        if (agent_table.runs[i] != run && !agent_table.runs[i]->exited && agent_table.runs[i]->super.pid)
             return true;
     return false;
 }
@@ -143,6 +152,7 @@ static void finish(struct agent_run *run)
 {
     run->finished = true;
     run->deadline_ms = 0;
+    run->started_at_ms = 0;
     if (!run->exited) {
         run->exit.flags |= AGENT_EXIT_LOST;
         run->exit.wall_ms = (uint64_t)(agent_now_ms() - run->started_ms);
@@ -220,7 +230,7 @@ void agent_run_settle(struct agent_run *run)
 {
     bool ended = run->stop == AGENT_STOP_NONE ? run->exited : run->stop == AGENT_STOP_GIVEN_UP;
 
-    if (run->finished || !(ended || !run->super))
+    if (run->finished || !(ended || !run->super.pid))
         return;
     if (!run->taking)
         begin_taking(run);
@@ -239,35 +249,51 @@ void agent_run_readable(struct agent_run *run, struct agent_source *source)
     agent_run_settle(run);
 }
 
+void agent_run_alone(struct agent_run *run)
+{
+    run->super = AGENT_CREW_NOBODY;
+    run->stop_next_ms = 0;
+    agent_run_settle(run);
+}
+
+static void take_end(struct agent_run *run, const struct agent_super_report *line)
+{
+    const struct agent_super_shared *told = &agent_table.shared[run->slot];
+
+    run->exited = true;
+    if (WIFEXITED(line->status))
+        run->exit.exit_code = WEXITSTATUS(line->status);
+    else
+        run->exit.signal = WTERMSIG(line->status);
+    if (told->spawn_errno) {
+        run->exit.spawn_errno = told->spawn_errno;
+        run->exit.flags |= AGENT_EXIT_SPAWN_FAILED | (told->spawn_cwd ? AGENT_EXIT_SPAWN_CWD : 0);
+    }
+    run->exit.wall_ms = (uint64_t)(agent_now_ms() - run->started_ms);
+    run->exit.cpu_ms = line->cpu_us / 1000;
+    run->exit.peak_bytes = line->peak_bytes;
+}
+
 static void take_report(const struct agent_super_report *line)
 {
-    if (line->status == AGENT_SUPER_HUNGRY) {
+    struct agent_run *run = agent_run_of(line->super);
+
+    if (!run)
+        return;
+    switch (line->status) {
+    case AGENT_SUPER_HUNGRY:
         agent_run_clear_leftovers();
         return;
+    case AGENT_SUPER_RESTS:
+        agent_crew_rest(run->super);
+        agent_run_alone(run);
+        return;
     }
-    for (size_t i = 0; i < agent_table.count; i++) {
-        struct agent_run *run = agent_table.runs[i];
-        const struct agent_super_shared *told = &agent_table.shared[run->slot];
-
-        if (run->number != line->run || run->exited)
-            continue;
-        run->spawned = run->spawned || !told->spawn_errno;
-        if (line->status == AGENT_SUPER_SPAWNED)
-            continue;
-        run->exited = true;
-        if (WIFEXITED(line->status))
-            run->exit.exit_code = WEXITSTATUS(line->status);
-        else
-            run->exit.signal = WTERMSIG(line->status);
-        if (told->spawn_errno) {
-            run->exit.spawn_errno = told->spawn_errno;
-            run->exit.flags |= AGENT_EXIT_SPAWN_FAILED | (told->spawn_cwd ? AGENT_EXIT_SPAWN_CWD : 0);
-        }
-        run->exit.wall_ms = (uint64_t)(agent_now_ms() - run->started_ms);
-        run->exit.cpu_ms = line->cpu_us / 1000;
-        run->exit.peak_bytes = line->peak_bytes;
-        agent_run_settle(run);
-    }
+    run->spawned = run->spawned || !agent_table.shared[run->slot].spawn_errno;
+    if (line->status == AGENT_SUPER_SPAWNED)
+        return;
+    take_end(run, line);
+    agent_run_settle(run);
 }
 
 void agent_run_reports(void)
@@ -320,7 +346,8 @@ void agent_run_attend(struct agent_run *run, const struct agent_reader *reader)
 void agent_run_relink(struct agent_run *run)
 {
     run->credit = AGENT_RUN_CREDIT;
-    run->exit_sent = run->ended_sent = false;
+    run->exit_sent = run->ended_sent = run->started_due = false;
+    run->started_at_ms = 0;
     run->input.owed = 0;
     if (!agent_run_watched(run)) {
         agent_run_set_reader(run, false);
@@ -384,12 +411,13 @@ void agent_run_sweep(void)
         struct agent_run *run = agent_table.runs[i];
 
         resume(run);
-        if (!run->known && !run->super && run->output[0].source.fd < 0 && run->output[1].source.fd < 0) {
+        if (!run->known && !run->super.pid && run->output[0].source.fd < 0 && run->output[1].source.fd < 0) {
             agent_run_free(run);
             continue;
         }
         next_ms = earlier(next_ms, earlier(run->deadline_ms, run->stop_next_ms));
         next_ms = earlier(next_ms, run->hold_until_ms);
+        next_ms = earlier(next_ms, run->started_at_ms);
         agent_table.runs[kept++] = run;
     }
     agent_table.count = kept;

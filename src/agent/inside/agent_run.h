@@ -6,6 +6,7 @@
 #ifndef BERTH_AGENT_RUN_H
 #define BERTH_AGENT_RUN_H
 
+#include "agent_crew.h"
 #include "agent_keep.h"
 #include "agent_proto.h"
 #include "agent_super.h"
@@ -15,7 +16,7 @@
 
 enum {
     AGENT_RUNS_ALIVE_MAX = 4096, /* with those that are forgotten and whose background processes live on */
-    AGENT_INPUT_BYTES = 2 * AGENT_RUN_CREDIT,
+    AGENT_INPUT_BYTES = 2 * AGENT_STDIN_WINDOW,
 };
 
 /* How far stopping has come. Each stage ends at stop_next_ms. */
@@ -55,6 +56,8 @@ struct agent_run {
     int64_t hold_until_ms; /* watched: without a reader, slowed until then; 0: not */
     bool spawned;          /* the command was executed */
     bool started_sent;     /* watched */
+    int64_t started_at_ms; /* plain: when it becomes due, unless the run has ended by then; 0: not */
+    bool started_due;      /* plain */
     bool ended_sent;       /* watched */
     bool exited;           /* the command has ended, exit.exit_code and signal are set */
     bool taking;           /* the rest of its output is being taken */
@@ -62,7 +65,7 @@ struct agent_run {
     bool exit_sent;
     bool exit_acked;
     bool terminal;
-    pid_t super; /* 0: gone, and with it all processes of the run */
+    struct agent_crew_member super; /* nobody: gone, and with it all processes of the run */
     enum agent_stop_stage stop;
     int64_t stop_next_ms;
     int64_t started_ms;
@@ -76,16 +79,19 @@ struct agent_run {
 };
 
 struct agent_start_request {
+    const unsigned char *bytes; /* as it came */
+    size_t size;
     struct agent_start head;
-    char **argv;
-    char **env; /* ours with START's layered over */
-    const char *cwd;
+    void *block;     /* of argv and env; free it */
+    char **argv;     /* and room for one before it */
+    char **env;      /* ours with START's layered over */
+    const char *cwd; /* "": stay */
 };
 
 /* Once, at start. 0, or -1 with errno. */
 int agent_run_init(void);
 
-/* Check a whole START and take it apart. 0, or an errno. Pointers go into bytes and one block to free (argv). */
+/* Check a whole START and take it apart. 0, or an errno. Pointers go into bytes and into the block. */
 int agent_start_parse(const unsigned char *bytes, size_t size, struct agent_start_request *ret_request);
 
 /* Start a run that is not known yet. 0, or an errno. */

@@ -23,6 +23,12 @@ void agent_run_free(struct agent_run *run);
 /* Move the run on as far as it can: take the rest of its output, make its EXIT. */
 void agent_run_settle(struct agent_run *run);
 
+/* The run of that supervisor, or NULL. */
+struct agent_run *agent_run_of(pid_t supervisor);
+
+/* It has no supervisor any more, and no process. */
+void agent_run_alone(struct agent_run *run);
+
 /* One step of killing what process 1 was given. When the next is due, 0 if none is. */
 int64_t agent_orphans_kill(void);
 

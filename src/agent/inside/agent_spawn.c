@@ -89,10 +89,7 @@ int agent_run_start(uint32_t number, const struct agent_start_request *request)
         return ENOMEM;
     error = open_ends(run, &request->head, &ends);
     if (!error) {
-        struct agent_super_plan plan = {.run = number,
-                                        .argv = request->argv,
-                                        .env = request->env,
-                                        .cwd = request->cwd,
+        struct agent_super_plan plan = {.request = request,
                                         .in = ends.in,
                                         .out = ends.out,
                                         .err = ends.err,
@@ -104,15 +101,13 @@ int agent_run_start(uint32_t number, const struct agent_start_request *request)
                                         .shared = &agent_table.shared[run->slot]};
 
         run->oom_kills_before = agent_cgroup_oom_kills();
-        run->super = agent_super_start(&plan);
-        if (run->super < 0)
-            error = errno;
+        error = agent_crew_start(&plan, &run->super);
     }
     close_ends(&ends);
     for (int i = 0; !error && i < 2; i++)
         if (run->output[i].source.fd >= 0 && agent_watch(&run->output[i].source, EPOLLIN) < 0) {
             error = errno;
-            (void)kill(run->super, SIGKILL); /* what it started is an orphan then */
+            (void)kill(run->super.pid, SIGKILL); /* what it started is an orphan then */
         }
     if (error) {
         agent_run_free(run);

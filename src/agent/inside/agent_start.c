@@ -36,9 +36,9 @@ int agent_start_parse(const unsigned char *bytes, size_t size, struct agent_star
     const char *at = (const char *)bytes + sizeof *head;
     const char *end = (const char *)bytes + size;
     size_t ours = 0, count, kept;
-    char **items;
+    char **block, **items;
 
-    ret_request->argv = NULL;
+    *ret_request = (struct agent_start_request){.bytes = bytes, .size = size};
     if (size < sizeof *head)
         return EINVAL;
     memcpy(head, bytes, sizeof *head);
@@ -48,14 +48,15 @@ int agent_start_parse(const unsigned char *bytes, size_t size, struct agent_star
     while (environ[ours])
         ours++;
     count = (size_t)head->argc + head->envc;
-    items = malloc((count + ours + 2) * sizeof *items); /* two NULLs: argv's and env's */
-    if (!items)
+    block = malloc((count + ours + 3) * sizeof *block); /* room before argv; two NULLs: argv's and env's */
+    if (!block)
         return ENOMEM;
+    items = block + 1;
     for (size_t i = 0; i <= count; i++) {
         const char *nul = at < end ? memchr(at, 0, (size_t)(end - at)) : NULL;
 
         if (!nul || (i >= head->argc && i < count && !is_variable(at, nul))) {
-            free(items);
+            free(block);
             return EINVAL;
         }
         if (i < head->argc)
@@ -67,10 +68,11 @@ int agent_start_parse(const unsigned char *bytes, size_t size, struct agent_star
         at = nul + 1;
     }
     if (at != end) {
-        free(items);
+        free(block);
         return EINVAL;
     }
     items[head->argc] = NULL;
+    ret_request->block = block;
     ret_request->argv = items;
     ret_request->env = items + head->argc + 1;
     kept = head->envc;

@@ -61,18 +61,19 @@ static enum agent_tree_state kill_orphans(const pid_t *supervisors, size_t count
 int64_t agent_orphans_kill(void)
 {
     int64_t now_ms;
-    static pid_t supervisors[AGENT_RUNS_ALIVE_MAX];
+    static pid_t supervisors[AGENT_RUNS_ALIVE_MAX + AGENT_CREW_RESTING_MAX];
     enum agent_tree_state found;
-    size_t count = 0;
+    size_t count;
 
     if (!orphans.active)
         return 0;
     now_ms = agent_now_ms();
     if (now_ms < orphans.next_ms)
         return orphans.next_ms;
+    count = agent_crew_resting(supervisors);
     for (size_t i = 0; i < agent_table.count; i++)
-        if (agent_table.runs[i]->super)
-            supervisors[count++] = agent_table.runs[i]->super;
+        if (agent_table.runs[i]->super.pid)
+            supervisors[count++] = agent_table.runs[i]->super.pid;
     found = kill_orphans(supervisors, count);
     orphans.whole_run = false;
     orphans.active = found != AGENT_TREE_EMPTY;
@@ -82,50 +83,45 @@ int64_t agent_orphans_kill(void)
     return orphans.active ? orphans.next_ms : 0;
 }
 
-static struct agent_run *run_of(pid_t supervisor)
-{
-    for (size_t i = 0; i < agent_table.count; i++)
-        if (agent_table.runs[i]->super == supervisor)
-            return agent_table.runs[i];
-    return NULL;
-}
-
 void agent_run_children(void)
 {
     int status;
     pid_t pid;
 
     while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
-        struct agent_run *run = run_of(pid);
+        struct agent_run *run;
 
         if (WIFSTOPPED(status)) {
-            if (run)
+            if (agent_run_of(pid) || agent_crew_rests(pid))
                 (void)kill(pid, SIGCONT); /* a supervisor is nobody's to stop */
             continue;
         }
+        agent_run_reports(); /* it wrote before it ended */
+        if (agent_crew_ended(pid))
+            continue;
+        run = agent_run_of(pid);
         if (!run || !WIFEXITED(status))
             orphans_begin();
-        if (run && !WIFEXITED(status))
-            orphans.whole_run = true;
         if (!run)
             continue;
-        agent_run_reports(); /* it wrote before it ended */
-        run->super = 0;
-        run->stop_next_ms = 0;
-        agent_run_settle(run);
+        if (!WIFEXITED(status))
+            orphans.whole_run = true;
+        if (run->super.channel >= 0)
+            close(run->super.channel);
+        agent_run_alone(run);
     }
 }
 
 void agent_run_stop(struct agent_run *run, uint32_t why)
 {
-    if (!run->super || run->stop)
+    if (!run->super.pid || run->stop)
         return;
     if (!run->exited)
         run->exit.flags |= why;
     run->deadline_ms = 0;
     run->stop = AGENT_STOP_TERM;
     run->stop_next_ms = agent_now_ms() + STOP_TERM_MS;
-    agent_super_order(run->super, &agent_table.shared[run->slot], SIGTERM);
+    agent_super_order(run->super.pid, &agent_table.shared[run->slot], SIGTERM);
 }
 
 void agent_run_stop_all(void)
@@ -137,15 +133,15 @@ void agent_run_stop_all(void)
 bool agent_run_any_alive(void)
 {
     for (size_t i = 0; i < agent_table.count; i++)
-        if (agent_table.runs[i]->super)
+        if (agent_table.runs[i]->super.pid)
             return true;
     return false;
 }
 
 void agent_run_signal(struct agent_run *run, int number)
 {
-    if (run->super && number > 0 && number < 64)
-        agent_super_order(run->super, &agent_table.shared[run->slot], number);
+    if (run->super.pid && number > 0 && number < 64)
+        agent_super_order(run->super.pid, &agent_table.shared[run->slot], number);
 }
 
 static void stop_further(struct agent_run *run, int64_t now_ms)
@@ -154,18 +150,18 @@ static void stop_further(struct agent_run *run, int64_t now_ms)
     case AGENT_STOP_TERM:
         run->stop = AGENT_STOP_KILL;
         run->stop_next_ms = now_ms + STOP_KILL_MS;
-        agent_super_order(run->super, &agent_table.shared[run->slot], SIGKILL);
+        agent_super_order(run->super.pid, &agent_table.shared[run->slot], SIGKILL);
         break;
     case AGENT_STOP_KILL:
         run->stop = AGENT_STOP_STILL;
         run->stop_next_ms = now_ms + STOP_STILL_MS;
         if (is_storm())
-            (void)agent_tree_kill_still(run->super, NULL, 0);
+            (void)agent_tree_kill_still(run->super.pid, NULL, 0);
         break;
     case AGENT_STOP_STILL:
         run->stop = AGENT_STOP_ORPHANS;
         run->stop_next_ms = now_ms + STOP_ORPHANS_MS;
-        (void)kill(run->super, SIGKILL);
+        (void)kill(run->super.pid, SIGKILL);
         break;
     default:
         run->stop = AGENT_STOP_GIVEN_UP;
@@ -181,10 +177,12 @@ void agent_run_clear_leftovers(void)
     struct agent_run *run;
     size_t count = 0;
 
+    if (agent_crew_dismiss())
+        return;
     for (size_t i = 0; i < agent_table.count; i++)
-        if (agent_table.runs[i]->super) {
+        if (agent_table.runs[i]->super.pid) {
             candidates[count] = agent_table.runs[i];
-            supervisors[count++] = agent_table.runs[i]->super;
+            supervisors[count++] = agent_table.runs[i]->super.pid;
         }
     if (!count)
         return;
@@ -198,6 +196,10 @@ void agent_run_clear_leftovers(void)
 void agent_run_timers(int64_t now_ms)
 {
     for (size_t i = 0; i < agent_table.count; i++) {
+        if (agent_table.runs[i]->started_at_ms && now_ms >= agent_table.runs[i]->started_at_ms) {
+            agent_table.runs[i]->started_at_ms = 0;
+            agent_table.runs[i]->started_due = true;
+        }
         if (agent_table.runs[i]->deadline_ms && now_ms >= agent_table.runs[i]->deadline_ms &&
             !agent_table.runs[i]->taking)
             agent_run_stop(agent_table.runs[i], AGENT_EXIT_TIMED_OUT);

@@ -1,8 +1,10 @@
-/* agent/inside/agent_super.h: the supervisor of one run: a small process between the agent and the run.
+/* agent/inside/agent_super.h: the supervisor of a run: a small process between the agent and the run.
  *
  * It starts the run's command, is the subreaper of whatever that leaves behind, reports the command's end through a
- * pipe, and stays as long as it has a descendant. Orders come as bits of shared memory and SIGUSR1: a bit is a signal's
- * number; SIGKILL's ends everything, by rounds, until nothing is left.
+ * pipe, and stays with the run as long as that has a process. Orders come as bits of shared memory and SIGUSR1: a bit is
+ * a signal's number; SIGKILL's ends everything, by rounds, until nothing is left. Then it has nothing of the run any
+ * more, and takes the next one through its channel; at the end of that it ends. (A fork costs more than all else that
+ * the agent does for a run: each page that either of the two writes to afterwards is a fault and a copy.)
  */
 #ifndef BERTH_AGENT_SUPER_H
 #define BERTH_AGENT_SUPER_H
@@ -24,34 +26,39 @@ struct agent_super_shared {
 enum {
     AGENT_SUPER_HUNGRY = -1,  /* there is no process for the command; it tries again for a while */
     AGENT_SUPER_SPAWNED = -2, /* the command was executed; only said where announce is set */
+    AGENT_SUPER_RESTS = -3,   /* no process of the run is left; it waits at its channel */
 };
 
 /* What a supervisor writes when the command has ended; shorter than PIPE_BUF, so that reports never mix. */
 struct agent_super_report {
-    uint32_t run;
+    int32_t super;  /* its pid */
     int32_t status; /* as of wait */
     uint64_t cpu_us;
     uint64_t peak_bytes;
 };
 
 struct agent_super_plan {
-    uint32_t run;
-    char **argv;
-    char **env;
-    const char *cwd; /* "": stay */
-    int in;          /* becomes the command's 0, 1, 2; the terminal for all three, if tty */
+    const struct agent_start_request *request;
+    int in; /* becomes the command's 0, 1, 2; the terminal for all three, if tty */
     int out;
     int err;
     bool tty;
     bool announce;
     int report;
+    int channel; /* the supervisor's end; -1: it ends with its run */
     pid_t agent;
     struct rlimit files; /* the command's limit of descriptors; the agent raised its own */
     struct agent_super_shared *shared;
 };
 
-/* Start a supervisor. Returns its pid, or -1 with errno. */
-pid_t agent_super_start(const struct agent_super_plan *plan);
+enum { AGENT_SUPER_START_MAX = 32 * 1024 };
+
+/* Fork a supervisor for this run. Returns its pid, or -1 with errno. */
+pid_t agent_super_fork(const struct agent_super_plan *plan);
+
+/* Give this run to a supervisor that rests, through the agent's end of its channel; its START has AGENT_SUPER_START_MAX
+ * bytes at most. plan->report and plan->channel are what they were. Does not block. 0, or -1 with errno: it has not got it. */
+int agent_super_pass(int channel, const struct agent_super_plan *plan);
 
 /* Order a signal for every process of the run; SIGKILL until none is left: the command's group is
  * stopped at once then, so that a storm of forks does not keep the supervisor from its processor. Continues a stopped supervisor. */
