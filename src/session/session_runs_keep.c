@@ -238,15 +238,16 @@ static void record_end(struct kept_run *kept, const struct run_view *view)
 {
     struct session *session = kept->session;
     const struct run_exit *exit = &view->exit;
+    bool by_itself = !view->cause[0] && !exit->timed_out;
     char ended[32];
     char detail[STORE_EVENT_DETAIL_BYTES];
     const char *how = view->cause[0] ? view->cause : exit->timed_out ? "timed out" : ended;
 
     (void)snprintf(ended, sizeof ended, "exit %d", session_run_exit_code(exit));
     session_run_count(exit, view->cause[0] != '\0', exit->timed_out, clock_mono_us() - kept->started_mono_us);
-    event_record(session, "run", view->command, strlen(view->command), how == ended && session_run_exit_code(exit) == 0,
+    event_record(session, "run", view->command, strlen(view->command), by_itself && session_run_exit_code(exit) == 0,
                  how, kept->started_mono_us);
-    if (how == ended && exit->stopped)
+    if (by_itself && exit->stopped)
         how = "stopped";
     (void)snprintf(detail, sizeof detail, "%.64s: %.64s", view->run_id, how);
     feed_record(session->owner, "run_ended", session->id, session->tenant, detail);
