@@ -160,19 +160,46 @@ Test(crew, a_run_that_left_somebody_keeps_its_supervisor)
     stop_cleanly(peer);
 }
 
-Test(crew, a_few_rest_and_the_others_go)
+/* The supervisors of so many runs that wait for a file to vanish. */
+static void begin_at_gate(struct peer *peer, const char *gate, uint32_t first, int count, pid_t *ret_supers)
 {
-    char gate[] = "/tmp/berth-crew.XXXXXX", script[128];
+    char script[128], path[64], text[4096];
+    const char *at = text;
+    char *end;
+    FILE *children;
+
+    snprintf(script, sizeof script, "while [ -e %s ]; do sleep 0.02; done", gate);
+    for (int i = 0; i < count; i++)
+        peer_start_sh(peer, first + (uint32_t)i, &READER, script);
+    cr_assert(children_become(peer->pid, count));
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)peer->pid, (int)peer->pid);
+    children = fopen(path, "re");
+    cr_assert(children != NULL);
+    cr_assert(fgets(text, sizeof text, children) != NULL);
+    fclose(children);
+    for (int i = 0; i < count; i++, at = end) {
+        ret_supers[i] = (pid_t)strtol(at, &end, 10);
+        cr_assert(children_become(ret_supers[i], 1));
+    }
+}
+
+static void make_gate(char *gate)
+{
     int fd = mkstemp(gate);
-    struct peer *peer = linked();
-    struct peer_result result;
 
     cr_assert(ge(int, fd, 0));
     close(fd);
-    snprintf(script, sizeof script, "while [ -e %s ]; do sleep 0.02; done", gate);
-    for (uint32_t run = 1; run <= 20; run++)
-        peer_start_sh(peer, run, &READER, script);
-    cr_assert(children_become(peer->pid, 20));
+}
+
+Test(crew, a_few_rest_and_the_others_go)
+{
+    char gate[] = "/tmp/berth-crew.XXXXXX";
+    struct peer *peer = linked();
+    struct peer_result result;
+    pid_t supers[20];
+
+    make_gate(gate);
+    begin_at_gate(peer, gate, 1, 20, supers);
     unlink(gate);
     for (int ended = 0; ended < 20; ended += peer->header.type == AGENT_EXIT)
         cr_assert(peer_next(peer, PEER_WAIT_MS));
@@ -224,6 +251,95 @@ Test(crew, one_that_is_stopped_with_its_whole_run_serves_the_next)
         AGENT_EXIT_TIMED_OUT);
     cr_assert(eq(int, run_sh(peer, 3, "exit 4", text, sizeof text).exit_code, 4));
     cr_assert(children_become(peer->pid, 1));
+    stop_cleanly(peer);
+}
+
+/* It has said that its run has nobody left, and sleeps. */
+static bool comes_to_rest(pid_t super)
+{
+    char path[64], text[256];
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)super);
+    for (long until = peer_now_ms() + PEER_WAIT_MS; peer_now_ms() < until; poll(NULL, 0, 5)) {
+        bool alone = children_of(super) == 0;
+        FILE *stat = fopen(path, "re");
+
+        cr_assert(stat != NULL);
+        cr_assert(fgets(text, sizeof text, stat) != NULL);
+        fclose(stat);
+        if (alone && strstr(text, ") S "))
+            return true;
+    }
+    return false;
+}
+
+/* Else whoever stops them in time has them for ever, each a process of the sandbox's limit, and no run to be stopped with. */
+Test(crew, those_that_go_are_nobodys_to_stop)
+{
+    enum { COUNT = RESTING_MAX + 8 };
+    char gate[] = "/tmp/berth-crew.XXXXXX";
+    struct peer *peer = linked();
+    pid_t supers[COUNT];
+
+    make_gate(gate);
+    begin_at_gate(peer, gate, 1, COUNT, supers);
+    cr_assert(eq(int, kill(peer->pid, SIGSTOP), 0));
+    unlink(gate);
+    for (int i = 0; i < COUNT; i++)
+        cr_assert(comes_to_rest(supers[i]));
+    for (int i = 0; i < COUNT; i++)
+        cr_assert(eq(int, kill(supers[i], SIGSTOP), 0));
+    cr_assert(eq(int, kill(peer->pid, SIGCONT), 0));
+    cr_assert(children_become(peer->pid, RESTING_MAX), "%d stayed", children_of(peer->pid));
+    stop_cleanly(peer);
+}
+
+/* kill -9 -1 means all of them, and one that is dying would take the next run with it. */
+Test(crew, when_one_is_killed_those_at_rest_are_trusted_no_more)
+{
+    char gate[] = "/tmp/berth-crew.XXXXXX";
+    struct peer *peer = linked();
+    struct peer_result result;
+    pid_t supers[RESTING_MAX], next;
+
+    make_gate(gate);
+    begin_at_gate(peer, gate, 1, RESTING_MAX, supers);
+    unlink(gate);
+    for (int i = 0; i < RESTING_MAX; i++)
+        cr_assert(comes_to_rest(supers[i]));
+    peer_start_sh(peer, 10, &READER, "kill -9 $PPID; sleep 60");
+    peer_collect(peer, 10, &result);
+    cr_assert(ne(u32, result.exit.flags & AGENT_EXIT_LOST, 0));
+    peer_result_done(&result);
+    next = supervisor(peer, 11);
+    for (int i = 0; i < RESTING_MAX; i++)
+        cr_assert(ne(int, next, supers[i]));
+    cr_assert(children_become(peer->pid, 1));
+    stop_cleanly(peer);
+}
+
+/* What the agent holds when it is forked stays with who is forked. */
+Test(crew, one_that_holds_the_input_of_others_does_not_stay)
+{
+    static const unsigned char bytes[AGENT_PAYLOAD_MAX];
+    struct peer_start how = READER;
+    struct peer *peer = linked();
+    pid_t heavy;
+
+    how.flags |= AGENT_START_STDIN;
+    for (uint32_t run = 1; run <= 3; run++) {
+        peer_start_sh(peer, run, &how, "sleep 600");
+        peer_expect(peer, AGENT_STARTED, run);
+        for (uint64_t at = 0; at < AGENT_STDIN_WINDOW; at += sizeof bytes) /* a pipe takes the half of it */
+            peer_send(peer, AGENT_STDIN, run, at, bytes, sizeof bytes);
+    }
+    heavy = supervisor(peer, 4);
+    cr_assert(gone(heavy));
+    for (uint32_t run = 1; run <= 3; run++)
+        peer_send(peer, AGENT_STOP, run, 0, NULL, 0);
+    for (int ended = 0; ended < 3; ended += peer->header.type == AGENT_EXIT)
+        cr_assert(peer_next(peer, PEER_WAIT_MS));
+    cr_assert(eq(int, supervisor(peer, 5), supervisor(peer, 6)));
     stop_cleanly(peer);
 }
 

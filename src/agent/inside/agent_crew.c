@@ -15,7 +15,7 @@ static size_t resting_count;
 static pid_t leaving[AGENT_RUNS_ALIVE_MAX];
 static size_t leaving_count;
 
-static void let_go(struct agent_crew_member member)
+void agent_crew_let_go(struct agent_crew_member member)
 {
     if (member.channel >= 0)
         close(member.channel);
@@ -23,12 +23,22 @@ static void let_go(struct agent_crew_member member)
         leaving[leaving_count++] = member.pid;
 }
 
+static size_t held_bytes(void)
+{
+    size_t bytes = agent_keep_held_bytes();
+
+    for (size_t i = 0; agent_run_at(i); i++)
+        if (agent_run_at(i)->input.bytes)
+            bytes += AGENT_INPUT_BYTES;
+    return bytes;
+}
+
 static int fork_one(struct agent_super_plan *plan, struct agent_crew_member *ret_member)
 {
     int ends[2] = {-1, -1};
     int error = 0;
 
-    if (agent_keep_held_bytes() <= LEAN_BYTES && plan->request->size <= AGENT_SUPER_START_MAX)
+    if (held_bytes() <= LEAN_BYTES && plan->request->size <= AGENT_SUPER_START_MAX)
         (void)socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends);
     plan->channel = ends[1];
     *ret_member = (struct agent_crew_member){.pid = agent_super_fork(plan), .channel = ends[0]};
@@ -52,7 +62,7 @@ int agent_crew_start(struct agent_super_plan *plan, struct agent_crew_member *re
             *ret_member = member;
             return 0;
         }
-        let_go(member);
+        agent_crew_let_go(member);
     }
     return fork_one(plan, ret_member);
 }
@@ -62,13 +72,16 @@ void agent_crew_rest(struct agent_crew_member member)
     if (resting_count < AGENT_CREW_RESTING_MAX)
         resting[resting_count++] = member;
     else
-        let_go(member);
+        agent_crew_let_go(member);
 }
 
-bool agent_crew_rests(pid_t pid)
+bool agent_crew_has(pid_t pid)
 {
     for (size_t i = 0; i < resting_count; i++)
         if (resting[i].pid == pid)
+            return true;
+    for (size_t i = 0; i < leaving_count; i++)
+        if (leaving[i] == pid)
             return true;
     return false;
 }
@@ -94,7 +107,7 @@ bool agent_crew_dismiss(void)
     bool any = resting_count > 0;
 
     while (resting_count)
-        let_go(resting[--resting_count]);
+        agent_crew_let_go(resting[--resting_count]);
     return any;
 }
 

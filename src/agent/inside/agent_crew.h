@@ -26,8 +26,11 @@ int agent_crew_start(struct agent_super_plan *plan, struct agent_crew_member *re
 /* Its run has no process left: it rests, or is let go when enough do. */
 void agent_crew_rest(struct agent_crew_member member);
 
-/* Is it one that rests? */
-bool agent_crew_rests(pid_t pid);
+/* It rests, and shall not: it ends by itself. */
+void agent_crew_let_go(struct agent_crew_member member);
+
+/* Is it one that rests, or was let go and has not ended? */
+bool agent_crew_has(pid_t pid);
 
 /* A child that has ended: was it one that rested, or was let go? Then it left nobody behind. */
 bool agent_crew_ended(pid_t pid);

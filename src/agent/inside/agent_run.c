@@ -285,7 +285,10 @@ static void take_report(const struct agent_super_report *line)
         agent_run_clear_leftovers();
         return;
     case AGENT_SUPER_RESTS:
-        agent_crew_rest(run->super);
+        if (run->stop < AGENT_STOP_ORPHANS)
+            agent_crew_rest(run->super);
+        else
+            agent_crew_let_go(run->super); /* it was killed just now, and is dying */
         agent_run_alone(run);
         return;
     }

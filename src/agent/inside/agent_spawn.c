@@ -108,6 +108,8 @@ int agent_run_start(uint32_t number, const struct agent_start_request *request)
         if (run->output[i].source.fd >= 0 && agent_watch(&run->output[i].source, EPOLLIN) < 0) {
             error = errno;
             (void)kill(run->super.pid, SIGKILL); /* what it started is an orphan then */
+            if (run->super.channel >= 0)
+                close(run->super.channel);
         }
     if (error) {
         agent_run_free(run);

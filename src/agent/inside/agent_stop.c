@@ -90,16 +90,21 @@ void agent_run_children(void)
 
     while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
         struct agent_run *run;
+        bool rested;
 
         if (WIFSTOPPED(status)) {
-            if (agent_run_of(pid) || agent_crew_rests(pid))
+            if (agent_run_of(pid) || agent_crew_has(pid))
                 (void)kill(pid, SIGCONT); /* a supervisor is nobody's to stop */
             continue;
         }
         agent_run_reports(); /* it wrote before it ended */
-        if (agent_crew_ended(pid))
-            continue;
+        rested = agent_crew_ended(pid);
         run = agent_run_of(pid);
+        /* Whoever killed it (kill -9 -1) may have meant all: one that is dying takes a run, and the run is lost. */
+        if (WIFSIGNALED(status) && (run || rested))
+            (void)agent_crew_dismiss();
+        if (rested)
+            continue;
         if (!run || !WIFEXITED(status))
             orphans_begin();
         if (!run)

@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef SYS_close_range
@@ -204,13 +205,13 @@ static void report_word(int32_t word)
 }
 
 struct family {
-    pid_t command;
+    pid_t command; /* 0: has ended; another of the run may have its number now */
     struct agent_super_shared *shared;
     bool rests; /* after it */
 };
 
 /* Take what has ended. False when nobody is left, which is reported together with an end that was taken. */
-static bool reap(const struct family *family)
+static bool reap(struct family *family)
 {
     struct agent_super_report lines[2];
     size_t count = 0;
@@ -220,6 +221,7 @@ static bool reap(const struct family *family)
 
     while ((pid = wait4(-1, &status, WNOHANG, &usage)) > 0)
         if (pid == family->command) {
+            family->command = 0;
             __atomic_store_n(&family->shared->group, 0, __ATOMIC_RELEASE);
             lines[count++] = (struct agent_super_report){
                 .super = getpid(),
@@ -236,7 +238,7 @@ static bool reap(const struct family *family)
     return pid == 0;
 }
 
-static void kill_all(const struct family *family, const sigset_t *wake)
+static void kill_all(struct family *family, const sigset_t *wake)
 {
     struct agent_tree_kill state = {0};
     long pause_ms = KILL_PAUSE_MS;
@@ -260,7 +262,7 @@ static void kill_all(const struct family *family, const sigset_t *wake)
 }
 
 /* False when nobody is left. */
-static bool obey(const struct family *family, const sigset_t *wake)
+static bool obey(struct family *family, const sigset_t *wake)
 {
     uint64_t orders = __atomic_exchange_n(&family->shared->orders, 0, __ATOMIC_ACQ_REL);
 
@@ -290,7 +292,7 @@ static pid_t start_command(const struct agent_super_plan *plan)
 }
 
 /* While there is no process for the command, it is tried again for a while. -1 with errno. */
-static pid_t spawn(const struct agent_super_plan *plan, const sigset_t *wake)
+static pid_t spawn(const struct agent_super_plan *plan)
 {
     const struct timespec pause = {.tv_nsec = HUNGRY_PAUSE_MS * 1000000};
 
@@ -300,7 +302,7 @@ static pid_t spawn(const struct agent_super_plan *plan, const sigset_t *wake)
         if (pid > 0 || errno != EAGAIN || tries == HUNGRY_TRIES)
             return pid;
         report_word(AGENT_SUPER_HUNGRY);
-        (void)sigtimedwait(wake, NULL, &pause);
+        (void)nanosleep(&pause, NULL); /* which no blocked signal cuts short, however many somebody sends */
         if (getppid() != plan->agent || __atomic_load_n(&plan->shared->orders, __ATOMIC_ACQUIRE)) {
             errno = EAGAIN; /* stopped before it began */
             return -1;
@@ -314,7 +316,7 @@ static void oversee(const struct agent_super_plan *plan, const sigset_t *wake)
     struct family family = {.shared = plan->shared, .rests = plan->channel >= 0};
     bool anybody = true;
 
-    family.command = spawn(plan, wake);
+    family.command = spawn(plan);
     if (family.command < 0)
         plan->shared->spawn_errno = errno;
     else
