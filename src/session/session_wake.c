@@ -232,6 +232,7 @@ static int heal_locked(struct session *session, const struct cancel *cancel, str
     sessions_unlock(sessions);
     log_info("session.healing", LOG_SESSION(session));
     result = sandbox_ensure(session, policy, may_create, &detached, err);
+    recover_doubt(sessions); /* one that the engine made late, for a broker that is dead, may be there beside it */
     sessions_lock(sessions);
     session_settled_locked(session);
     if (result == 0)

@@ -13,8 +13,10 @@ from berth import BERTHD, IMAGE, Broker, Engine, OwnEngine, Session, new_id
 
 
 def pytest_configure() -> None:
-    """contrib/check ends us with TERM when it is interrupted: brokers must be ended then as after any other test."""
+    """contrib/check ends us with TERM when it is interrupted: brokers must be ended then as after any other test. A shell that started it
+    in the background has INT ignored, as would everything that is tested be."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -122,6 +122,33 @@ def test_killed_in_the_middle_it_is_whole(fake: FakeEngine, make_broker: Callabl
     assert restore(session, taken).status_code == 200 and is_restored(session)
 
 
+def test_what_the_engine_makes_late_for_a_dead_broker_goes(fake: FakeEngine, make_broker: Callable[..., Broker]) -> None:
+    """A request of the broker that was killed is still being carried out: after the next one has looked at all containers, and before it makes one itself."""
+    broker = make_broker(engine=fake, persist_containers=False)
+    session = broker.open("s")
+    taken = snapshot(session)
+    there, go = threading.Event(), threading.Event()
+
+    def hold(engine: FakeEngine, exchange: Any) -> bool:
+        there.set()
+        go.wait(30 * SLOWNESS)
+        return False
+
+    fake.fault("POST", "/containers/create", hold)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: restore(session, taken))
+        assert there.wait(20 * SLOWNESS)
+        broker.kill9()
+        assert asked.exception(20 * SLOWNESS)
+    looked = fake.count("GET", "/containers/json")
+    broker.start()
+    wait_until(lambda: fake.count("GET", "/containers/json") > looked, what="it looks at what is there")
+    go.set()
+    wait_until(lambda: len(fake.ours()) == 1, what="the late one is there")
+    assert session.run(["say", "again"])["stdout"] == "again\n"
+    wait_until(lambda: [c.state for c in fake.ours()] == ["running"], 10, "only the session's own is left")
+
+
 def test_a_death_between_the_name_and_the_rows_is_completed(fake: FakeEngine, make_broker: Callable[..., Broker]) -> None:
     broker = make_broker(engine=fake)
     session = broker.open("s")
