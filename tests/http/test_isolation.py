@@ -570,6 +570,27 @@ def test_a_run_cannot_write_into_the_conversation(sandbox: Session) -> None:
     assert sandbox.inspect()["alive"]
 
 
+LIMIT_OTHERS = """
+import json, os, resource
+refused = 0
+for pid in (1, os.getppid()):
+    for what in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE):
+        asked = resource.prlimit(pid, what)
+        try:
+            resource.prlimit(pid, what, (4, 4))
+        except PermissionError:
+            refused += 1
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+print(json.dumps([refused, resource.getrlimit(resource.RLIMIT_NOFILE)]))
+"""
+
+
+def test_nobody_limits_process_1_or_a_supervisor(sandbox: Session) -> None:
+    before = sandbox.stdout("ulimit -n; ulimit -f")
+    assert report(sandbox, LIMIT_OTHERS) == [4, [64, 64]]
+    assert sandbox.stdout("ulimit -n; ulimit -f") == before
+
+
 def test_killing_everything_inside_ends_at_process_1(broker: Broker, sandbox: Session) -> None:
     container, agent = sandbox.container(), broker.engine.pid(sandbox.container())
     with ThreadPoolExecutor(1) as pool:
