@@ -90,7 +90,6 @@ void agent_run_children(void)
 
     while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
         struct agent_run *run;
-        bool rested;
 
         if (WIFSTOPPED(status)) {
             if (agent_run_of(pid) || agent_crew_has(pid))
@@ -98,19 +97,17 @@ void agent_run_children(void)
             continue;
         }
         agent_run_reports(); /* it wrote before it ended */
-        rested = agent_crew_ended(pid);
-        run = agent_run_of(pid);
-        /* Whoever killed it (kill -9 -1) may have meant all: one that is dying takes a run, and the run is lost. */
-        if (WIFSIGNALED(status) && (run || rested))
-            (void)agent_crew_dismiss();
-        if (rested)
+        if (agent_crew_ended(pid))
             continue;
+        run = agent_run_of(pid);
         if (!run || !WIFEXITED(status))
             orphans_begin();
         if (!run)
             continue;
-        if (!WIFEXITED(status))
+        if (!WIFEXITED(status)) {
             orphans.whole_run = true;
+            (void)agent_crew_dismiss(); /* kill -9 -1 means all: one that is dying takes a run, and the run is lost */
+        }
         if (run->super.channel >= 0)
             close(run->super.channel);
         agent_run_alone(run);
