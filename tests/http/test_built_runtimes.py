@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import re
 import shutil
@@ -35,6 +36,39 @@ def alias(engine: Engine) -> Iterator[str]:
     yield name
     for image in images(engine, name):
         engine.http.delete(f"/images/{image}?force=1")
+
+
+class Gate:
+    """What a build waits at until the test lets it go on: its commands are on the host's network."""
+
+    def __init__(self) -> None:
+        self.asked, self.released = threading.Event(), threading.Event()
+        gate = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                gate.asked.set()
+                gate.released.wait(60)
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def command(self, alias: str, before: str = "true") -> str:
+        return f"RUN {before} && python3 -c \"import urllib.request as u; u.urlopen('http://127.0.0.1:{self.server.server_port}/{alias}', timeout=90)\""
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.released.set()
+    gate.server.shutdown()
+    gate.server.server_close()
 
 
 def images(engine: Engine, alias: str) -> list[str]:
@@ -111,50 +145,36 @@ def test_a_build_that_fails_tells_the_operator_and_is_not_tried_again_at_once(
 
 
 def test_an_opening_waits_for_a_build_and_who_leaves_does_not_end_it(
-    make_broker: Callable[..., Broker], folder: Callable[..., Path], alias: str, tmp_path: Path, engine: Engine
+    make_broker: Callable[..., Broker], folder: Callable[..., Path], alias: str, gate: Gate
 ) -> None:
-    # It ends when the test says so: the commands of a build are on the host's network.
-    import http.server
-
-    released, asked = threading.Event(), threading.Event()
-
-    class Gate(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.set()
-            released.wait(60)
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    gate = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Gate)
-    threading.Thread(target=gate.serve_forever, daemon=True).start()
-    try:
-        context = folder(f"RUN python3 -c \"import urllib.request as u; u.urlopen('http://127.0.0.1:{gate.server_port}/{alias}', timeout=90)\"")
-        broker = make_broker(runtimes=f"{alias}=;dockerfile={context}", **SETTINGS)
-        with pytest.raises(Exception, match="timed out"):
-            broker.client.post("/sessions", json={"session_id": "gone"}, timeout=1)
-        assert asked.wait(60)
-        with ThreadPoolExecutor(1) as pool:
-            opening = pool.submit(broker.open, "waiting")
+    broker = make_broker(runtimes=f"{alias}=;dockerfile={folder(gate.command(alias))}", **SETTINGS)
+    with pytest.raises(Exception, match="timed out"):
+        broker.client.post("/sessions", json={"session_id": "gone"}, timeout=1)
+    assert gate.asked.wait(60)
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(broker.open, "waiting")
+        try:
             wait_until(lambda: events(broker, "image.building"), 20, "progress in the log")
             assert not opening.done() and broker.http.get("/healthz").status_code == 200
-            released.set()
-            assert opening.result(60).stdout("echo built") == "built\n"
-        assert len(events(broker, "image.build")) == 1
-    finally:
-        released.set()
-        gate.shutdown()
+        finally:
+            gate.released.set()  # whatever failed, or the pool waits for ever
+        assert opening.result(60).stdout("echo built") == "built\n"
+    assert len(events(broker, "image.build")) == 1
 
 
 def test_it_is_prepared_ahead_of_its_use_and_says_how_far_it_is(
-    make_broker: Callable[..., Broker], folder: Callable[..., Path], alias: str
+    make_broker: Callable[..., Broker], folder: Callable[..., Path], alias: str, gate: Gate
 ) -> None:
-    broker = make_broker(runtimes=f"{alias}=;dockerfile={folder('RUN echo made >/made.txt')}", **SETTINGS)
+    context = folder(gate.command(alias, "echo made >/made.txt"))
+    broker = make_broker(runtimes=f"{alias}=;dockerfile={context}", **SETTINGS)
+    said = ""
     with broker.client.stream("POST", f"/runtimes/{alias}/prepare", json={}) as answer:
-        said = "".join(answer.iter_text())
-    assert "RUN echo made" in said or "Successfully" in said, said  # the latest that the build said, not each line of it
+        # The latest that the build said, not each line of it: what is sure to be told is what stays the latest.
+        for piece in answer.iter_text():
+            said += piece
+            if "---> Running in " in said:
+                gate.released.set()
+    assert "event: progress" in said and gate.released.is_set(), said
     assert "event: ready" in said and '"was_here":false' in said, said
     assert broker.open("s").stdout("cat /made.txt") == "made\n"
     assert len(events(broker, "image.build")) == 1

@@ -295,7 +295,7 @@ def test_a_terminal_gets_no_commands_from_a_sandbox(fake_broker: FakeBroker) -> 
             terminal.close()
 
 
-def test_a_full_disk_behind_its_output_is_no_success(cli: Cli) -> None:
+def test_a_full_disk_behind_its_output_is_no_success(cli: Cli, sandbox: Session) -> None:
     with open("/dev/full", "wb") as full:
         done = cli.start("events", "--last", "1000", stdout=full)
         assert done.wait(20) == 1 and b"standard output" in done.stderr.read()  # type: ignore[union-attr]

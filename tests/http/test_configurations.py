@@ -262,10 +262,11 @@ def test_idle_sessions_are_closed_and_busy_ones_stay(make_broker: Callable[..., 
     broker = make_broker(idle_timeout=1, cleanup_interval=1)
     broker.open("idle")
     busy = broker.open("busy")
-    run = threading.Thread(target=busy.sh, args=("sleep 4",))
+    run = threading.Thread(target=busy.sh, args=("sleep 600",), kwargs={"run_id": (run_id := new_run_id())})
     run.start()
     wait_until(lambda: "idle" not in states(broker), what="the idle one closed")
     assert "busy" in states(broker)
+    busy.stop_run(run_id)
     run.join()
     wait_until(lambda: "busy" not in states(broker), what="the other, once it is idle")
 

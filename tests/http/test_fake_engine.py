@@ -471,8 +471,7 @@ def test_an_agent_that_lies_costs_its_own_run_only(fake: FakeEngine, broker: Bro
 
         def tell(agent: FakeAgent, run: int, argv: list[str]) -> bool:
             agent.on_start = None
-            agent.send(lie(run))
-            agent.send(exit_frame(run, 0))
+            agent.send(lie(run) + exit_frame(run, 0))  # at once: after the lie the connection may be another already
             return True
 
         container.agent.on_start = tell

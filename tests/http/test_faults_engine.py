@@ -178,7 +178,8 @@ def test_a_killed_broker_goes_on_where_it_was(make_broker: Callable[..., Broker]
     numbers = a.events()["latest_seq"]
     with ThreadPoolExecutor(1) as pool:
         cut = pool.submit(a.post_run, ["sh", "-c", "echo $$ > waited; sleep 3600; :"], run_id=new_run_id())
-        waited = wait_until(lambda: a.files("read", "/workspace/waited").content.decode().strip(), what="the waited-for command runs")
+        wait_until(lambda: a.workspace.joinpath("waited").exists() and a.read("/workspace/waited").endswith(b"\n"), what="the waited-for command runs")
+        waited = a.read("/workspace/waited").decode().strip()
         broker.kill9()
         with pytest.raises(httpx.HTTPError):
             cut.result(10 * SLOWNESS)
@@ -188,6 +189,7 @@ def test_a_killed_broker_goes_on_where_it_was(make_broker: Callable[..., Broker]
     assert a.stdout("cat f") == "kept" and b.stdout("echo ok") == "ok\n"
     assert {s.id: s.container() for s in (a, b)} == containers
     assert alive(a, kept), "a background process goes on"
+    assert waited.isdigit()
     wait_until(lambda: not alive(a, waited), 5, "a command that nobody waits for any more is ended")
     # Numbers without a gap, before and after.
     events = a.events()
@@ -324,6 +326,10 @@ class CuttableEngine(Engine):
             server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             server.connect(self.socket)
             with self.lock:
+                if self.listener is not listener:  # cut meanwhile, and not among those that were
+                    client.close()
+                    server.close()
+                    return
                 self.open.update((client, server))
             for source, target in ((client, server), (server, client)):
                 threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
@@ -428,8 +434,9 @@ def test_an_engine_that_is_missing_at_the_start_is_waited_for(cuttable: Cuttable
     s.stdout("echo kept > f")
     cuttable.cut()
     broker.kill9()
+    said_before = len(broker.log())
     broker.start()
-    assert "engine.away" in broker.log()
+    wait_until(lambda: "event=engine.away" in broker.log()[said_before:], what="it is said")
     assert_answers_without_engine(broker, s)
     broker.terminate()
     broker.start()
