@@ -71,11 +71,12 @@ class FakeAgent:
         self.running: set[int] = set()
         self.links = 0
         self.connection: socket.socket | None = None
+        self.serving = threading.local()  # .connection: what is said by the thread of a connection goes there, though a newer one is there by now
         self.lock = threading.Lock()
 
     def serve(self, connection: socket.socket) -> None:
         self.links += 1
-        self.connection = connection
+        self.connection = self.serving.connection = connection
         data = b""
         starting: dict[int, bytes] = {}
         while True:
@@ -112,9 +113,10 @@ class FakeAgent:
     def send_raw(self, data: bytes) -> None:
         """Bytes of the engine's stream."""
         with self.lock:
+            connection = getattr(self.serving, "connection", self.connection)
             try:
-                if self.connection:
-                    self.connection.sendall(data)
+                if connection:
+                    connection.sendall(data)
             except OSError:
                 pass
 

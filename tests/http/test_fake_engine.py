@@ -471,7 +471,8 @@ def test_an_agent_that_lies_costs_its_own_run_only(fake: FakeEngine, broker: Bro
 
         def tell(agent: FakeAgent, run: int, argv: list[str]) -> bool:
             agent.on_start = None
-            agent.send(lie(run) + exit_frame(run, 0))  # at once: after the lie the connection may be another already
+            agent.send(lie(run))
+            agent.send(exit_frame(run, 0))
             return True
 
         container.agent.on_start = tell
@@ -501,7 +502,8 @@ def test_lies_outside_any_run_end_the_link_only(fake: FakeEngine, broker: Broker
     container = fake.one()
     links = container.agent.links
     container.agent.send(b"\0" * 100 + b"garbage" * 100)
-    wait_until(lambda: not s.inspect()["alive"], 5, "the link is given up")
+    # A comparison of the broker's start that comes this late has taken it up again already.
+    wait_until(lambda: not s.inspect()["alive"] or container.agent.links > links, 5, "the link is given up")
     assert s.run(["say", "ok"])["stdout"] == "ok\n"
     assert container.agent.links == links + 1 and fake.one() is container
 
