@@ -219,6 +219,12 @@ static size_t forget_old_locked(struct session *session, uint32_t numbers[ENDED_
     return count;
 }
 
+static void forget_rows(struct sessions *sessions, const char *slot, const uint32_t *numbers, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        store_run_forget(sessions->store, slot, numbers[i]);
+}
+
 static void forget_old(struct session *session)
 {
     struct sessions *sessions = session->owner;
@@ -230,8 +236,7 @@ static void forget_old(struct session *session)
     memcpy(slot, session->slot, sizeof slot);
     count = forget_old_locked(session, numbers);
     sessions_unlock(sessions);
-    for (size_t i = 0; i < count; i++)
-        store_run_forget(sessions->store, slot, numbers[i]);
+    forget_rows(sessions, slot, numbers, count);
 }
 
 static void record_end(struct kept_run *kept, const struct run_view *view)
@@ -257,7 +262,9 @@ void kept_end(struct kept_run *kept, const struct run_exit *exit, const char *ca
 {
     struct sessions *sessions = kept->session->owner;
     char slot[STORE_SLOT_BYTES];
+    uint32_t old[ENDED_KEPT];
     struct run_view view;
+    size_t count;
 
     sessions_lock(sessions);
     if (kept->state == RUN_STATE_ENDED) {
@@ -276,10 +283,11 @@ void kept_end(struct kept_run *kept, const struct run_exit *exit, const char *ca
                                    : "");
     unlive_locked(kept);
     kept_view_locked(kept, &view);
+    count = forget_old_locked(kept->session, old); /* whoever hears of this end finds no more than are kept */
     sessions_unlock(sessions);
     store_run_end(sessions->store, slot, kept->number, view.ended_at_unix_us / 1000, exit, view.cause);
     record_end(kept, &view);
-    forget_old(kept->session);
+    forget_rows(sessions, slot, old, count);
     kept_put(sessions, kept);
 }
 
