@@ -195,15 +195,19 @@ Test(http, gathers_bodies_in_memory_and_large_raw_ones_in_a_file)
 Test(http, answers_a_body_sent_behind_its_head_without_delay)
 {
     struct client *client = connected();
-    int64_t began_us = clock_mono_us();
+    int quick = 0;
 
     for (int i = 0; i < 50; i++) {
+        int64_t began_us = clock_mono_us();
+
         client_say(client, "POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n");
         client_say(client, "ab");
         client_say(client, "cd");
         cr_expect(client_answer(client, &answer) == 200);
+        quick += clock_mono_us() - began_us < 20000;
     }
-    cr_expect(clock_mono_us() - began_us < 50 * 20000, "%ld us", (long)(clock_mono_us() - began_us));
+    /* The kernel's delay of 40 ms would strike each of them, a busy machine only some. */
+    cr_expect(quick > 25, "%d of 50", quick);
     client_free(client);
 }
 

@@ -1,11 +1,11 @@
 #include "json.h"
 
 #include "alloc.h"
-#include "clock.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #define BAD "\xef\xbf\xbd"
 
@@ -275,15 +275,25 @@ Test(json, takes_thirty_two_levels_and_no_more)
     refused(deep_objects, strlen(deep_objects), ERROR_UNPROCESSABLE);
 }
 
+/* What this thread has worked, however long others had the processor. */
+static int64_t cpu_us(void)
+{
+    struct timespec spent;
+
+    cr_assert_eq(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent), 0);
+    return (int64_t)spent.tv_sec * 1000000 + spent.tv_nsec / 1000;
+}
+
 Test(json, refuses_two_hundred_thousand_brackets_at_once)
 {
     enum { COUNT = 200000 };
     auto_free char *text = alloc_zero(COUNT + 1);
-    int64_t start_us = clock_mono_us();
+    int64_t start_us;
 
     memset(text, '[', COUNT);
+    start_us = cpu_us();
     refused(text, COUNT, ERROR_UNPROCESSABLE);
-    cr_assert_lt(clock_mono_us() - start_us, 100000);
+    cr_assert_lt(cpu_us() - start_us, 100000);
 }
 
 Test(json, keeps_two_megabytes_of_text_intact)
