@@ -296,9 +296,13 @@ class Soak:
         self.history.add("containers", containers=held(), open=open_ids)
         for session in self.finals:
             self.patiently(lambda: self.call("DELETE", f"/sessions/{session['id']}", params={"purge": "true"}), (204, 404))
-        wait_until(lambda: len(self.engine.containers("berth.install")) == POOL, 60, "the pool's containers are all that is left")
-        self.history.add("left", containers=len(self.engine.containers("berth.install")), slots=len(list((self.broker.root / ".slots").iterdir())),
-                         names=[p.name for p in self.broker.root.iterdir() if not p.name.startswith(".")])
+
+        def left() -> tuple[int, int]:  # a slot goes after its container
+            return len(self.engine.containers("berth.install")), len(list((self.broker.root / ".slots").iterdir()))
+
+        wait_until(lambda: left() == (POOL, POOL), 60, "the pool's containers and their slots are all that is left")
+        containers, slots = left()
+        self.history.add("left", containers=containers, slots=slots, names=[p.name for p in self.broker.root.iterdir() if not p.name.startswith(".")])
         latest = self.broker.client.get("/events?follow=false").json()["latest_seq"]
         self.history.add("latest", seq=latest, kept=[e["seq"] for e in self.broker.client.get("/events", params={"follow": "false", "after": max(0, latest - 1000)}).json()["events"]])
         self.broker.terminate(30)
