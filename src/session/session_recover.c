@@ -286,6 +286,9 @@ static void mend_session(struct session *session, const struct sandbox_listed *l
     sessions_lock(sessions);
     if (session->busy || session->state == SESSION_OPENING || session->state == SESSION_CLOSED ||
         session->attached_mono_us >= listed_mono_us) { /* newer than what was seen: its runs are not lost by that */
+        /* Perhaps a second one, of a broker that died before it was told so: looked at again soon. */
+        if (strcmp(session->ref, listed->ref) != 0)
+            sessions->in_doubt = true;
         sessions_unlock(sessions);
         return;
     }

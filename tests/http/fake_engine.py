@@ -188,6 +188,7 @@ class Fault:
     action: Callable[["FakeEngine", "Exchange"], bool]  # True: it has answered
     times: int
     hit: int = 0
+    over: threading.Event = field(default_factory=threading.Event)  # one of them was dealt with, and what it asked for is done
 
 
 class Exchange:
@@ -355,8 +356,13 @@ class FakeEngine(Engine):
             if found:
                 found.times -= 1
                 found.hit += 1
-        if found and found.action(self, exchange):
-            return True
+        try:
+            return bool(found and found.action(self, exchange)) or self._route(exchange)
+        finally:
+            if found:
+                found.over.set()
+
+    def _route(self, exchange: Exchange) -> bool:
         for method, path, handler in ROUTES:
             match = re.fullmatch(path, exchange.path)
             if match and method == exchange.method:

@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from berth import SLOWNESS, Broker, Session, wait_until
-from fake_engine import FakeEngine
+from fake_engine import FakeContainer, FakeEngine
 
 
 @pytest.fixture
@@ -85,9 +85,10 @@ def test_tells_what_runs_and_when_it_is_closed(sandbox: Session) -> None:
 
 def test_one_in_use_is_not_put_to_sleep(sandbox: Session) -> None:
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(lambda: sandbox.stdout("touch begun; sleep 2; echo done"))
+        running = pool.submit(lambda: sandbox.stdout("touch begun; while [ ! -e go ]; do sleep 0.05; done; echo done"))
         wait_until(lambda: (sandbox.workspace / "begun").exists(), what="it runs")
         answer = sandbox.request("POST", "/hibernate")
+        sandbox.write("/workspace/go", b"")
         assert answer.status_code == 409 and "in use" in answer.json()["detail"]
         assert running.result() == "done\n"
     assert sandbox.request("POST", "/hibernate").status_code == 200
@@ -134,17 +135,18 @@ def test_five_cycles_of_idle_sleep_keep_every_file(make_broker: Callable[..., Br
 
 
 def test_a_renewed_expiry_holds_over_kill_9(fake: FakeEngine, make_broker: Callable[..., Broker]) -> None:
-    broker = make_broker(engine=fake, idle_timeout=1)
+    broker = make_broker(engine=fake, cleanup_interval=1)
     kept, left = broker.open("kept"), broker.open("left")
     said = kept.request("POST", "/keepalive", json={"seconds": 3600}).json()
     assert said["session_id"] == "kept" and 3590 < said["expires_at"] - time.time() < 3610
+    assert broker.client.put("/policy", json={"idle_timeout": 1}).status_code == 200  # not before: each may idle for a second by then
     broker.crash()
     wait_until(lambda: state(broker, "left") == "closed", 10, "the other is closed for idleness")
     assert state(broker, "kept") == "running"
     assert left.post_run(["say", "x"]).status_code == 410
     assert kept.request("POST", "/keepalive", json={"seconds": 0}).status_code == 200
     wait_until(lambda: state(broker, "kept") == "closed", 10, "taken back")
-    assert ops(broker, op="reaped") == ["reaped", "reaped"]
+    wait_until(lambda: ops(broker, op="reaped") == ["reaped", "reaped"], what="told, once each is gone")
 
 
 def test_a_keepalive_at_the_last_moment_is_kept_or_refused(fake: FakeEngine, make_broker: Callable[..., Broker]) -> None:
@@ -207,8 +209,14 @@ def test_frozen_when_idle_and_thawed_in_a_moment(make_broker: Callable[..., Brok
 def test_what_runs_is_not_frozen(make_broker: Callable[..., Broker]) -> None:
     broker = make_broker(freeze_after=1)
     session = broker.open("s")
-    assert session.stdout("for i in 1 2 3 4; do sleep 1; echo $i; done") == "1\n2\n3\n4\n"
-    assert ops(broker, op="frozen") == []
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(lambda: session.stdout("touch begun; sleep 4; touch late; while [ ! -e go ]; do sleep 0.05; done; echo done"))
+        wait_until(lambda: (session.workspace / "begun").exists(), what="it runs")
+        before = ops(broker, op="frozen")  # it may have idled for a second until it did
+        wait_until(lambda: (session.workspace / "late").exists(), 20, "it has run for long")
+        assert ops(broker, op="frozen") == before
+        session.write("/workspace/go", b"")
+        assert running.result() == "done\n"
 
 
 def test_one_that_somebody_else_froze_counts_as_frozen(fake: FakeEngine, make_broker: Callable[..., Broker]) -> None:
@@ -256,28 +264,28 @@ def test_a_clock_that_jumps_an_hour_closes_nobody(fake: FakeEngine, make_broker:
 
 # ---- death in the middle
 
-def holding(fake: FakeEngine, method: str, path: str, before: bool = True) -> tuple[threading.Event, threading.Event]:
-    """Hold the next such call, before or after it is done: (it is there, let it go)."""
+def holding(fake: FakeEngine, method: str, path: str) -> tuple[threading.Event, threading.Event, threading.Event]:
+    """Hold the next such call, before it is done: (it is there, let it go, it is done)."""
     there, go = threading.Event(), threading.Event()
 
     def hold(engine: FakeEngine, exchange: Any) -> bool:
         there.set()
         go.wait(30)
-        return not before and (exchange.reply(204) or True)
+        return False
 
-    fake.fault(method, path, hold)
-    return there, go
+    return there, go, fake.fault(method, path, hold).over
 
 
 def kill_at(broker: Broker, fake: FakeEngine, method: str, path: str, work: Callable[[], httpx.Response]) -> None:
-    """kill -9 while the engine is at that call of `work`; the engine does it all the same afterwards."""
-    there, go = holding(fake, method, path)
+    """kill -9 while the engine is at that call of `work`; the engine does it all the same, and has done it when this returns."""
+    there, go, done = holding(fake, method, path)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(work)
         assert there.wait(20 * SLOWNESS), f"no {method} {path}"
         broker.kill9()
         go.set()
         assert asked.exception(20 * SLOWNESS), "nobody was told that it is done"
+    assert done.wait(20 * SLOWNESS), "the engine does it all the same"
 
 
 @pytest.mark.parametrize("step", ["containers/create", "containers/[^/]+/start", "containers/[^/]+/attach"])
@@ -344,6 +352,25 @@ def test_a_purge_that_was_begun_is_finished(fake: FakeEngine, make_broker: Calla
     wait_until(lambda: "recover.purged" in broker.log(), 10, "said so")
     assert not fake.ours() and broker.purge("s").status_code == 404
     assert broker.open("s").files("read", "/workspace/f").status_code == 404
+
+
+def test_a_second_container_that_was_seen_while_its_session_was_busy_is_gone_soon(fake: FakeEngine, make_broker: Callable[..., Broker]) -> None:
+    """Made by a broker that died before it was told so. The comparison at the start meets the session while it is healed."""
+    broker = make_broker(engine=fake)
+    session = broker.open("s")
+    broker.kill9()
+    gone, second = fake.one(), FakeContainer("5" * 64, "second", fake.one().body)
+    fake.made = {second.id: second}
+    healing, go, _ = holding(fake, "POST", "/containers/create")
+    compared = fake.fault("GET", "/containers/json", lambda engine, exchange: healing.wait(20 * SLOWNESS) and False)
+    broker.start()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(lambda: session.run(["say", "x"]))
+        assert compared.over.wait(20 * SLOWNESS), "nothing was compared"
+        go.set()
+        assert running.result()["stdout"] == "x\n"
+    wait_until(lambda: second.id not in fake.made, 10, "the second one is removed")
+    assert fake.one().id != gone.id and session.run(["say", "y"])["stdout"] == "y\n"
 
 
 def test_an_opening_whose_name_was_lost_is_named_again(fake: FakeEngine, make_broker: Callable[..., Broker]) -> None:

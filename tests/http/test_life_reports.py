@@ -60,9 +60,10 @@ def test_a_list_waits_for_no_statistics(fake: FakeEngine, make: Callable[..., Br
 
 def test_idleness_closes_and_takes_no_files(make: Callable[..., Broker]) -> None:
     """L2: whoever slept or idled for too long comes back to everything; no time to live is none."""
-    broker = make(idle_timeout=1, cleanup_interval=1)
+    broker = make(cleanup_interval=1)
     for name in ("slept", "idled"):
         broker.open(name).write("/workspace/f", name.encode())
+    assert broker.client.put("/policy", json={"idle_timeout": 1}).status_code == 200
     assert broker.client.post("/sessions/slept/hibernate").status_code in (200, 404)
     wait_until(lambda: broker.sessions() == [], 15, "closed for idleness")
     assert broker.client.put("/policy", json={"idle_timeout": 3600}).status_code == 200

@@ -107,13 +107,14 @@ def test_killed_in_the_middle_it_is_whole(fake: FakeEngine, make_broker: Callabl
         go.wait(30 * SLOWNESS)
         return False
 
-    fake.fault(*step, hold)
+    fault = fake.fault(*step, hold)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(lambda: restore(session, taken))
         assert there.wait(20 * SLOWNESS), f"no {step}"
         broker.kill9()
         go.set()
         assert asked.exception(20 * SLOWNESS), "nobody was told that it is done"
+    assert fault.over.wait(20 * SLOWNESS), "the engine does it all the same"
     broker.start()
     assert is_restored(session) == (step[0] == "POST")
     assert session.run(["say", "again"])["stdout"] == "again\n"
