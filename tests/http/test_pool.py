@@ -184,7 +184,7 @@ def test_a_stop_takes_it_along_and_a_death_is_cleaned_up_after(fake: FakeEngine,
     old = {c.id for c in fake.ours()}
     broker.crash()
     wait_until(lambda: running(fake) == 5 and not old & {c.id for c in fake.ours()}, 15, "nobody's: removed, and made anew")
-    assert len(list((broker.root / ".slots").iterdir())) == 5
+    wait_until(lambda: len(list((broker.root / ".slots").iterdir())) == 5, 10, "their slots as well")
 
 
 def test_a_stop_does_not_wait_for_an_engine_that_removes_nothing(fake: FakeEngine, make: Callable[..., Broker]) -> None:
@@ -207,16 +207,16 @@ def test_a_stop_does_not_wait_for_an_engine_that_removes_nothing(fake: FakeEngin
 @pytest.mark.parametrize("step", ["containers/create", "containers/[^/]+/start"])
 def test_killed_while_filling(fake: FakeEngine, make: Callable[..., Broker], step: str) -> None:
     there, go = threading.Event(), threading.Event()
-    fake.fault("POST", f"/{step}", lambda e, x: there.set() or (bool(go.wait(20)) and False))
+    fault = fake.fault("POST", f"/{step}", lambda e, x: there.set() or (bool(go.wait(20)) and False))
     broker = make(pool="python=2")
     assert there.wait(10 * SLOWNESS)
     broker.kill9()
     go.set()
-    wait_until(lambda: fake.ours(), 5, "the engine does it all the same")
+    assert fault.over.wait(5 * SLOWNESS), "the engine does it all the same"
     left = fake.ours()[0].id
     broker.start()
     wait_until(lambda: running(fake) == 2 and len(fake.ours()) == 2 and left not in fake.made, 15, "two, and no third")
-    assert len(list((broker.root / ".slots").iterdir())) == 2
+    wait_until(lambda: len(list((broker.root / ".slots").iterdir())) == 2, 10, "and no third slot")
 
 
 def test_killed_at_any_moment_of_an_adoption(fake: FakeEngine, make: Callable[..., Broker]) -> None:

@@ -122,7 +122,7 @@ def test_an_endless_expression_ends(broker: Broker, session: Session, pattern: s
     over.set()
     watcher.join()
     assert took < 7 * SLOWNESS and (found["truncated_by"] in (None, "steps", "deadline"))
-    assert sorted(slowest)[len(slowest) * 99 // 100] < 0.3
+    assert sorted(slowest)[len(slowest) * 99 // 100] < 0.3 * SLOWNESS
     other.close(purge=True)
 
 

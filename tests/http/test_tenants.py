@@ -187,11 +187,13 @@ def test_one_that_floods_does_not_keep_another_waiting(fake: FakeEngine, make: C
     """Starts are given in turn by tenant: the newcomer waits for one start, not for forty."""
     broker = make(max_workers=1)
     took = 0.1
-    fake.fault("POST", "/containers/create", lambda e, x: threading.Event().wait(took) and False, times=1000)
+    all_wait = threading.Event()
+    fake.fault("POST", "/containers/create", lambda e, x: all_wait.wait(30 * SLOWNESS) and threading.Event().wait(took) and False, times=1000)
     with ThreadPoolExecutor(45) as pool:
         flood = [pool.submit(lambda: broker.client.post("/sessions", json={"tenant": "flood"}, timeout=60).status_code) for _ in range(40)]
         wait_until(lambda: tenants(broker).get("flood", {}).get("open_sessions") == 40, 10, "all wait")
         begun = time.monotonic()
+        all_wait.set()
         broker.open("small", tenant="small")
         waited = time.monotonic() - begun
         done = sum(f.done() for f in flood)

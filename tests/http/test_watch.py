@@ -26,7 +26,7 @@ class Watch:
         assert self.answer.status_code == 200
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()
-        assert self.events.get(timeout=5)[0] == "ready"
+        assert self.events.get(timeout=5 * SLOWNESS)[0] == "ready"
 
     def _read(self) -> None:
         kind = ""
@@ -43,7 +43,7 @@ class Watch:
     def until(self, kind: str, path: str, timeout: float = 10) -> list[tuple[str, str]]:
         """What came up to and with this one."""
         seen = []
-        end = time.monotonic() + timeout
+        end = time.monotonic() + timeout * SLOWNESS
         while True:
             try:
                 got, data = self.events.get(timeout=max(0.01, end - time.monotonic()))
@@ -146,7 +146,7 @@ def test_many_directories(session: Session) -> None:
     began = time.monotonic()
     watch = Watch(session, "many")
     assert time.monotonic() - began < 5 * SLOWNESS
-    kinds = [watch.events.get(timeout=5)[0]]
+    kinds = [watch.events.get(timeout=5 * SLOWNESS)[0]]
     assert kinds == ["lost"]
     watch.close()
 

@@ -88,8 +88,9 @@ def test_what_happens_is_counted(broker: Broker) -> None:
     assert (value(broker, "berth_runs_total", outcome="ok"), value(broker, "berth_runs_total", outcome="nonzero")) == (runs[0] + 1, runs[1] + 1)
     assert value(broker, "berth_session_opens_total", outcome="attached") == reused + 1
     assert value(broker, "berth_tenant_sessions", tenant="acme", are="open") == 1
-    assert value(broker, "berth_http_requests_total", route="GET /sessions/{session_id}", status="4xx") >= 1
-    assert value(broker, "berth_http_request_duration_seconds_count", route="POST /sessions/{session_id}/run") >= 2
+    # A request is counted once its answer is gone, by the thread that gave it.
+    wait_until(lambda: value(broker, "berth_http_requests_total", route="GET /sessions/{session_id}", status="4xx") >= 1, what="counted")
+    wait_until(lambda: value(broker, "berth_http_request_duration_seconds_count", route="POST /sessions/{session_id}/run") >= 2, what="counted")
     session.close(purge=True)
     assert value(broker, "berth_events_total", op="closed") + value(broker, "berth_events_total", op="purged") >= 1
     assert value(broker, "berth_tenant_sessions", tenant="acme", are="open") == 0

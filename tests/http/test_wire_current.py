@@ -63,12 +63,15 @@ def test_answers_are_compact_and_keep_their_characters(shared: Session) -> None:
 
 def test_usage_is_sampled_when_it_is_asked_for(broker: Broker, sandbox: Session) -> None:
     assert broker.client.get(f"/sessions/{sandbox.id}").json()["usage"] is None
-    usage = sandbox.request("GET", "?usage=true").json()["usage"]
+    usage = wait_until(lambda: sandbox.inspect(usage=True)["usage"], what="it says in time what it uses")
     assert list(usage) == ["memory_bytes", "memory_limit_bytes", "cpu_percent", "pids"]
     assert usage["memory_bytes"] > 0 and usage["pids"] >= 1 and usage["memory_limit_bytes"] == 1 << 30
     sandbox.stdout("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done")
-    listed = {s["session_id"]: s for s in broker.sessions(usage=True)}
-    assert listed[sandbox.id]["usage"]["cpu_percent"] >= 0
+
+    def listed() -> dict[str, Any] | None:
+        return next(s["usage"] for s in broker.sessions(usage=True) if s["session_id"] == sandbox.id)
+
+    assert wait_until(listed, what="and in the list")["cpu_percent"] >= 0
 
 
 def test_times_are_of_this_world_and_idleness_grows(sandbox: Session) -> None:
