@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator
 import httpx
 import pytest
 from berth import SLOWNESS, Broker, Session, wait_until
-from fake_engine import FakeEngine
+from fake_engine import Fault, FakeEngine
 from runs import start
 
 
@@ -33,6 +33,18 @@ def snapshot(session: Session) -> str:
 
 def restore(session: Session, snapshot_id: str) -> httpx.Response:
     return session.request("POST", f"/snapshots/{snapshot_id}/restore")
+
+
+def held(fake: FakeEngine, method: str, path: str) -> tuple[threading.Event, threading.Event, Fault]:
+    """The next such request is begun (the first says so), and done when the second is set."""
+    there, go = threading.Event(), threading.Event()
+
+    def hold(engine: FakeEngine, exchange: Any) -> bool:
+        there.set()
+        go.wait(30 * SLOWNESS)
+        return False
+
+    return there, go, fake.fault(method, path, hold)
 
 
 def slots(broker: Broker) -> set[str]:
@@ -100,14 +112,7 @@ def test_killed_in_the_middle_it_is_whole(fake: FakeEngine, make_broker: Callabl
     broker = make_broker(engine=fake, persist_containers=persist)
     session = broker.open("s")
     taken = snapshot(session)
-    there, go = threading.Event(), threading.Event()
-
-    def hold(engine: FakeEngine, exchange: Any) -> bool:
-        there.set()
-        go.wait(30 * SLOWNESS)
-        return False
-
-    fault = fake.fault(*step, hold)
+    there, go, fault = held(fake, *step)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(lambda: restore(session, taken))
         assert there.wait(20 * SLOWNESS), f"no {step}"
@@ -128,14 +133,7 @@ def test_what_the_engine_makes_late_for_a_dead_broker_goes(fake: FakeEngine, mak
     broker = make_broker(engine=fake, persist_containers=False)
     session = broker.open("s")
     taken = snapshot(session)
-    there, go = threading.Event(), threading.Event()
-
-    def hold(engine: FakeEngine, exchange: Any) -> bool:
-        there.set()
-        go.wait(30 * SLOWNESS)
-        return False
-
-    fake.fault("POST", "/containers/create", hold)
+    there, go, _ = held(fake, "POST", "/containers/create")
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(lambda: restore(session, taken))
         assert there.wait(20 * SLOWNESS)

@@ -125,6 +125,21 @@ void peer_hello(struct peer *peer, uint64_t nonce, uint32_t epoch)
     memcpy(peer->states, peer->payload + sizeof peer->hello, peer->hello.run_count * sizeof peer->states[0]);
 }
 
+struct peer *peer_linked(void)
+{
+    struct peer *peer = peer_start();
+
+    peer_hello(peer, 0x1122334455667788u, 1);
+    return peer;
+}
+
+void peer_stop_cleanly(struct peer *peer)
+{
+    int status = peer_stop(peer);
+
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the agent ended with status %x", (unsigned)status);
+}
+
 static size_t put(unsigned char *to, const char *text)
 {
     memcpy(to, text, strlen(text) + 1);

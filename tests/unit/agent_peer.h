@@ -38,6 +38,8 @@ struct peer_result {
 
 struct peer *peer_start(void);    /* ./berth-agent-host, no HELLO yet */
 int peer_stop(struct peer *peer); /* end of input; its wait status */
+struct peer *peer_linked(void);   /* started and greeted, of epoch 1 */
+void peer_stop_cleanly(struct peer *peer);
 void peer_send_raw(struct peer *peer, const void *bytes, size_t size);
 void peer_send(struct peer *peer, uint8_t type, uint32_t run, uint64_t offset, const void *payload, size_t size);
 void peer_hello(struct peer *peer, uint64_t nonce, uint32_t epoch); /* zeros, HELLO, until HELLO_ACK of that nonce */

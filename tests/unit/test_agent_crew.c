@@ -19,21 +19,6 @@ enum { RESTING_MAX = 4 };
 
 static const struct peer_start READER = {.flags = AGENT_START_READER, .epoch = 1};
 
-static struct peer *linked(void)
-{
-    struct peer *peer = peer_start();
-
-    peer_hello(peer, 0x1122334455667788u, 1);
-    return peer;
-}
-
-static void stop_cleanly(struct peer *peer)
-{
-    int status = peer_stop(peer);
-
-    cr_assert(eq(int, status, 0), "the agent ended with status %x", (unsigned)status);
-}
-
 static struct agent_exit run_as(struct peer *peer, uint32_t run, const struct peer_start *how, const char *script,
                                 char *ret_text, size_t text_size)
 {
@@ -104,13 +89,13 @@ static bool gone(pid_t pid)
 
 Test(crew, one_supervisor_serves_run_after_run)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     pid_t first = supervisor(peer, 1);
 
     for (uint32_t run = 2; run < 50; run++)
         cr_assert(eq(int, supervisor(peer, run), first));
     cr_assert(eq(int, children_of(peer->pid), 1));
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
     cr_assert(gone(first), "it outlived the agent");
 }
 
@@ -123,7 +108,7 @@ Test(crew, a_run_changes_nothing_for_the_next)
                               "read -r pid name state parent group session rest </proc/$$/stat; [ $group = $$ ] && [ "
                               "$session = $$ ] && echo leads";
     struct peer_start other = READER;
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     char before[8192], after[8192], text[256];
     pid_t first = supervisor(peer, 1);
     static const char *const env[] = {"ONLY=once", NULL};
@@ -140,12 +125,12 @@ Test(crew, a_run_changes_nothing_for_the_next)
     run_sh(peer, 4, ask, after, sizeof after);
     cr_assert(eq(str, after, before));
     cr_assert(eq(int, supervisor(peer, 5), first), "all of it under one supervisor");
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(crew, a_run_that_left_somebody_keeps_its_supervisor)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     char text[64];
     pid_t first = supervisor(peer, 1), second;
     int left;
@@ -157,7 +142,7 @@ Test(crew, a_run_that_left_somebody_keeps_its_supervisor)
     cr_assert(eq(int, kill(left, 0), 0), "and another's stop does not reach what it left");
     cr_assert(eq(int, kill(left, SIGKILL), 0));
     cr_assert(children_become(peer->pid, 2));
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 /* The supervisors of so many runs that wait for a file to vanish. */
@@ -194,7 +179,7 @@ static void make_gate(char *gate)
 Test(crew, a_few_rest_and_the_others_go)
 {
     char gate[] = "/tmp/berth-crew.XXXXXX";
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct peer_result result;
     pid_t supers[20];
 
@@ -213,7 +198,7 @@ Test(crew, a_few_rest_and_the_others_go)
         peer_result_done(&result);
     }
     cr_assert(children_become(peer->pid, RESTING_MAX));
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 /* A sandbox may send its supervisors any signal: they are of its own user. */
@@ -221,7 +206,7 @@ Test(crew, one_that_is_killed_or_stopped_at_rest_costs_nothing)
 {
     static const int signals[] = {SIGKILL, SIGSTOP, SIGTERM, SIGHUP,  SIGUSR1,
                                   SIGCHLD, SIGINT,  SIGSEGV, SIGCONT, SIGKILL};
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     uint32_t run = 1;
     char text[64];
 
@@ -235,13 +220,13 @@ Test(crew, one_that_is_killed_or_stopped_at_rest_costs_nothing)
                   signals[i]);
         cr_assert(eq(str, text, (char *)"fine\n"));
     }
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(crew, one_that_is_stopped_with_its_whole_run_serves_the_next)
 {
     struct peer_start how = READER;
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     char text[64];
 
     supervisor(peer, 1);
@@ -251,7 +236,7 @@ Test(crew, one_that_is_stopped_with_its_whole_run_serves_the_next)
         AGENT_EXIT_TIMED_OUT);
     cr_assert(eq(int, run_sh(peer, 3, "exit 4", text, sizeof text).exit_code, 4));
     cr_assert(children_become(peer->pid, 1));
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 /* It has said that its run has nobody left, and sleeps. */
@@ -278,7 +263,7 @@ Test(crew, those_that_go_are_nobodys_to_stop)
 {
     enum { COUNT = RESTING_MAX + 8 };
     char gate[] = "/tmp/berth-crew.XXXXXX";
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     pid_t supers[COUNT];
 
     make_gate(gate);
@@ -291,14 +276,14 @@ Test(crew, those_that_go_are_nobodys_to_stop)
         cr_assert(eq(int, kill(supers[i], SIGSTOP), 0));
     cr_assert(eq(int, kill(peer->pid, SIGCONT), 0));
     cr_assert(children_become(peer->pid, RESTING_MAX), "%d stayed", children_of(peer->pid));
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 /* kill -9 -1 means all of them, and one that is dying would take the next run with it. */
 Test(crew, when_one_is_killed_those_at_rest_are_trusted_no_more)
 {
     char gate[] = "/tmp/berth-crew.XXXXXX";
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct peer_result result;
     pid_t supers[RESTING_MAX], next;
 
@@ -315,7 +300,7 @@ Test(crew, when_one_is_killed_those_at_rest_are_trusted_no_more)
     for (int i = 0; i < RESTING_MAX; i++)
         cr_assert(ne(int, next, supers[i]));
     cr_assert(children_become(peer->pid, 1));
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 /* What the agent holds when it is forked stays with who is forked. */
@@ -323,7 +308,7 @@ Test(crew, one_that_holds_the_input_of_others_does_not_stay)
 {
     static const unsigned char bytes[AGENT_PAYLOAD_MAX];
     struct peer_start how = READER;
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     pid_t heavy;
 
     how.flags |= AGENT_START_STDIN;
@@ -340,12 +325,12 @@ Test(crew, one_that_holds_the_input_of_others_does_not_stay)
     for (int ended = 0; ended < 3; ended += peer->header.type == AGENT_EXIT)
         cr_assert(peer_next(peer, PEER_WAIT_MS));
     cr_assert(eq(int, supervisor(peer, 5), supervisor(peer, 6)));
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(crew, what_does_not_fit_through_its_channel_has_one_of_its_own)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     pid_t first = supervisor(peer, 1);
     static char word[AGENT_PAYLOAD_MAX];
     uint32_t run = 2;
@@ -367,14 +352,14 @@ Test(crew, what_does_not_fit_through_its_channel_has_one_of_its_own)
     }
     cr_assert(children_become(peer->pid, 1));
     cr_assert(eq(int, supervisor(peer, run), first));
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(crew, a_command_that_cannot_be_executed_leaves_it_as_it_was)
 {
     static const char *const missing[] = {"/nowhere/at/all", NULL};
     struct peer_start astray = READER;
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     pid_t first = supervisor(peer, 1);
     struct peer_result result;
 
@@ -390,7 +375,7 @@ Test(crew, a_command_that_cannot_be_executed_leaves_it_as_it_was)
     cr_assert(eq(int, result.exit.exit_code, 126));
     peer_result_done(&result);
     cr_assert(eq(int, supervisor(peer, 21), first));
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 /* A script without a first line is the shell's, as execvp does; the name it was called by is not lost for the next. */
@@ -398,7 +383,7 @@ Test(crew, a_file_without_an_interpreter_is_run_by_the_shell)
 {
     char path[] = "/tmp/berth-crew.XXXXXX";
     const char *argv[] = {path, "one", "two", NULL};
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     int fd = mkstemp(path);
     struct peer_result result;
 
@@ -416,5 +401,5 @@ Test(crew, a_file_without_an_interpreter_is_run_by_the_shell)
         peer_result_done(&result);
     }
     unlink(path);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }

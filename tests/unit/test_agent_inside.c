@@ -20,21 +20,6 @@ TestSuite(agent, .timeout = 60);
 static const struct peer_start READER = {.flags = AGENT_START_READER, .epoch = 1};
 static const struct peer_start NO_READER = {.epoch = 1};
 
-static struct peer *linked(void)
-{
-    struct peer *peer = peer_start();
-
-    peer_hello(peer, 0x1122334455667788u, 1);
-    return peer;
-}
-
-static void stop_cleanly(struct peer *peer)
-{
-    int status = peer_stop(peer);
-
-    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the agent ended with status %x", status);
-}
-
 static struct agent_exit exit_of(struct peer *peer, uint32_t run, const struct peer_start *how, const char *script)
 {
     struct peer_result result;
@@ -97,13 +82,13 @@ static const char *mark(char *text, size_t size, int which)
 
 Test(agent, says_what_it_is_at_hello)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
 
     cr_assert_eq(peer->hello.version, AGENT_VERSION);
     cr_assert_eq(peer->hello.uid, geteuid());
     cr_assert_eq(peer->hello.run_count, 0);
     cr_assert(peer->hello.flags & AGENT_HELLO_SUBREAPER);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, finds_hello_behind_half_a_frame_of_a_dead_broker)
@@ -118,7 +103,7 @@ Test(agent, finds_hello_behind_half_a_frame_of_a_dead_broker)
     peer_hello(peer, 7, 1);
     cr_assert_eq(peer->hello.run_count, 0);
     echo_works(peer, 1);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, obeys_nothing_before_hello)
@@ -128,12 +113,12 @@ Test(agent, obeys_nothing_before_hello)
     peer_start_sh(peer, 1, &READER, "echo hi");
     peer_hello(peer, 7, 1);
     cr_assert_eq(peer->hello.run_count, 0);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, tells_exit_codes_three_hundred_times)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
 
     for (uint32_t run = 1; run <= 300; run++) {
         struct agent_exit ended = exit_of(peer, run, &READER, "exit 7");
@@ -142,14 +127,14 @@ Test(agent, tells_exit_codes_three_hundred_times)
         cr_assert_eq(ended.signal, 0);
         cr_assert_eq(ended.flags, 0);
     }
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, keeps_streams_apart_or_merges_them_in_order)
 {
     static const char script[] = "for i in 1 2 3; do echo o$i; echo e$i >&2; done";
     struct peer_start merged = {.flags = AGENT_START_READER | AGENT_START_MERGE, .epoch = 1};
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct peer_result result;
 
     peer_start_sh(peer, 1, &READER, script);
@@ -162,7 +147,7 @@ Test(agent, keeps_streams_apart_or_merges_them_in_order)
     cr_assert_str_eq(result.out.bytes, "o1\ne1\no2\ne2\no3\ne3\n");
     cr_assert_eq(result.err.size, 0);
     peer_result_done(&result);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 static struct agent_exit spawn(struct peer *peer, uint32_t run, const char *command, const char *cwd)
@@ -179,7 +164,7 @@ static struct agent_exit spawn(struct peer *peer, uint32_t run, const char *comm
 
 Test(agent, tells_why_a_command_could_not_be_started)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct agent_exit ended = spawn(peer, 1, "berth-no-such-command", NULL);
 
     cr_assert_eq(ended.flags, AGENT_EXIT_SPAWN_FAILED);
@@ -195,7 +180,7 @@ Test(agent, tells_why_a_command_could_not_be_started)
     ended = spawn(peer, 4, "", NULL);
     cr_assert_eq(ended.spawn_errno, ENOENT);
     echo_works(peer, 5);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, runs_a_script_without_a_first_line_from_a_path_of_the_run)
@@ -204,7 +189,7 @@ Test(agent, runs_a_script_without_a_first_line_from_a_path_of_the_run)
     const char *const env[] = {path, value, NULL};
     const char *const argv[] = {"berth-script", "x y", NULL};
     struct peer_start how = {.flags = AGENT_START_READER, .epoch = 1, .env = env, .cwd = "/"};
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct peer_result result;
     FILE *script;
 
@@ -222,7 +207,7 @@ Test(agent, runs_a_script_without_a_first_line_from_a_path_of_the_run)
     peer_result_done(&result);
     unlink(file);
     rmdir(dir);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, gives_a_run_nothing_but_what_is_its_own)
@@ -232,7 +217,7 @@ Test(agent, gives_a_run_nothing_but_what_is_its_own)
     struct peer *peer;
 
     sigaction(SIGINT, &ignore, NULL); /* what a careless parent leaves behind must not reach a run */
-    peer = linked();
+    peer = peer_linked();
     peer_start_sh(peer, 1, &READER,
                   "cd /proc/self/fd; for f in *; do printf '%s ' $f; done; readlink 0;"
                   "grep -E '^Sig(Blk|Ign)' /proc/self/status; cat; cat /proc/$$/oom_score_adj");
@@ -242,12 +227,12 @@ Test(agent, gives_a_run_nothing_but_what_is_its_own)
     cr_assert(strstr(result.out.bytes, "/dev/null\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n1000\n"), "%s",
               result.out.bytes);
     peer_result_done(&result);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, sends_no_more_than_its_credit_and_goes_on_with_more)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct peer_start how = READER;
     uint64_t got = 0;
 
@@ -272,13 +257,13 @@ Test(agent, sends_no_more_than_its_credit_and_goes_on_with_more)
     }
     peer_expect(peer, AGENT_EXIT, 1);
     cr_assert_eq(got, 3000000);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, sends_again_on_a_new_link_what_was_not_acknowledged)
 {
     struct peer_start kept = {.flags = AGENT_START_READER | AGENT_START_KEEP, .epoch = 1};
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct peer_result result;
 
     peer_start_sh(peer, 1, &kept, "printf 0123456789");
@@ -296,13 +281,13 @@ Test(agent, sends_again_on_a_new_link_what_was_not_acknowledged)
     peer_hello(peer, 3, 2);
     cr_assert_eq(peer->hello.run_count, 0, "forgotten once all is acknowledged");
     peer_hello(peer, 3, 2); /* the same nonce again: answered, nothing restarts */
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, stops_runs_of_another_epoch_unless_they_are_kept)
 {
     struct peer_start kept = {.flags = AGENT_START_KEEP, .epoch = 1};
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct agent_exit ended;
     struct peer_result result;
 
@@ -320,13 +305,13 @@ Test(agent, stops_runs_of_another_epoch_unless_they_are_kept)
     cr_assert_not(peer_next(peer, 200), "the kept run ended");
     peer_send(peer, AGENT_STOP, 2, 0, NULL, 0);
     peer_expect(peer, AGENT_EXIT, 2);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, drops_the_middle_when_nobody_reads)
 {
     enum { BYTES = 5000000, HALF = AGENT_RUN_KEEP_BYTES / 4 }; /* two streams share a run's share */
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct peer_result result;
 
     peer_start_sh(peer, 1, &NO_READER,
@@ -340,13 +325,13 @@ Test(agent, drops_the_middle_when_nobody_reads)
     cr_assert_str_eq(result.out.bytes + result.out.size - 6, "49999\n");
     cr_assert_eq(strncmp(result.out.bytes + 95, "0000\n", 5), 0);
     peer_result_done(&result);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, keeps_the_beginning_and_the_end_within_the_share)
 {
     struct peer_start merged = {.flags = AGENT_START_MERGE, .epoch = 1};
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct peer_result result;
     uint64_t got = 0, nonce = 1000;
 
@@ -367,7 +352,7 @@ Test(agent, keeps_the_beginning_and_the_end_within_the_share)
     cr_assert_geq(result.out.size, AGENT_RUN_KEEP_BYTES - 64 * 1024);
     cr_assert_str_eq(result.out.bytes + result.out.size - 5, "\nEND\n");
     peer_result_done(&result);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 /* The run is killed in time, with all that it started. */
@@ -393,7 +378,7 @@ Test(agent, ends_every_kind_of_run_at_its_deadline)
         "sleep %1$s & kill -STOP $! $$",
         "trap '' TERM HUP INT; (trap '' TERM; sleep %1$s) & exec sleep %1$s",
     };
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
 
     for (uint32_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++) {
         char seconds[32], script[256];
@@ -406,27 +391,27 @@ Test(agent, ends_every_kind_of_run_at_its_deadline)
         dies_in_time(peer, i + 1, script);
         cr_assert_eq(count_processes(seconds), 0, "left by: %s", script);
     }
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, keeps_a_deadline_that_nobody_reads_for)
 {
     struct peer_start how = {.flags = AGENT_START_READER, .epoch = 1, .timeout_ms = 500};
     char seconds[32], script[128];
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
 
     snprintf(script, sizeof script, "sleep %s & yes", mark(seconds, sizeof seconds, 7));
     peer_start_sh(peer, 1, &how, script); /* and not a byte is read, no credit given */
     for (long until = peer_now_ms() + 5000; count_processes(seconds) == 0 && peer_now_ms() < until;)
         poll(NULL, 0, 5);
     cr_assert(become(seconds, 0, 3000));
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, lets_background_children_hold_pipes_and_live_on)
 {
     char seconds[32], script[256];
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct peer_result result;
     long before = peer_now_ms();
 
@@ -443,14 +428,14 @@ Test(agent, lets_background_children_hold_pipes_and_live_on)
     cr_assert_eq(count_processes(seconds), 1);
     peer_hello(peer, 5, 1);
     cr_assert_eq(peer->hello.run_count, 0);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
     cr_assert_eq(count_processes(seconds), 0, "the agent's end is the end of all");
 }
 
 Test(agent, leaves_the_background_of_an_ended_run_alone_whatever_a_next_broker_clears_away)
 {
     char seconds[32], script[128];
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
 
     snprintf(script, sizeof script, "sleep %s >/dev/null 2>&1 &", mark(seconds, sizeof seconds, 77));
     peer_start_sh(peer, 1, &READER, script);
@@ -461,14 +446,14 @@ Test(agent, leaves_the_background_of_an_ended_run_alone_whatever_a_next_broker_c
     peer_ack(peer, 1, UINT64_MAX, UINT64_MAX, true);
     echo_works(peer, 2);
     cr_assert_not(become(seconds, 0, 1500));
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, ends_a_storm_of_forks)
 {
     /* Bounded by itself: every process forks two more until a depth of seven, and none obeys TERM. */
     char seconds[32], script[512];
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
 
     snprintf(script, sizeof script,
              "trap '' TERM; f() { if [ $1 -gt 0 ]; then f $(($1 - 1)) & f $(($1 - 1)) & fi; sleep %s & wait; }; f 7",
@@ -476,7 +461,7 @@ Test(agent, ends_a_storm_of_forks)
     dies_in_time(peer, 1, script);
     cr_assert_eq(count_processes(seconds), 0);
     echo_works(peer, 2);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 static uint64_t turn_ns(pid_t pid)
@@ -495,7 +480,7 @@ static uint64_t turn_ns(pid_t pid)
 Test(agent, gets_its_turns_early_and_its_runs_the_usual_ones)
 {
     uint64_t usual = turn_ns(0);
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct peer_result result;
 
     peer_start_sh(peer, 1, &READER, "echo $$; exec sleep 600");
@@ -507,13 +492,13 @@ Test(agent, gets_its_turns_early_and_its_runs_the_usual_ones)
     peer_send(peer, AGENT_STOP, 1, 0, NULL, 0);
     peer_collect(peer, 1, &result);
     peer_result_done(&result);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, says_lost_when_a_run_kills_its_supervisor_and_kills_what_is_left)
 {
     char seconds[32], script[256];
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct agent_exit ended;
 
     snprintf(script, sizeof script, "setsid sh -c 'sleep %s & sleep %s' & sleep 0.1; kill -9 $PPID; sleep %s",
@@ -523,32 +508,32 @@ Test(agent, says_lost_when_a_run_kills_its_supervisor_and_kills_what_is_left)
     cr_assert_eq(ended.exit_code, -1);
     cr_assert(become(seconds, 0, 10000));
     echo_works(peer, 2);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, does_not_let_a_run_freeze_its_supervisor)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct agent_exit ended = exit_of(peer, 1, &READER, "kill -STOP $PPID; exit 5");
 
     cr_assert_eq(ended.exit_code, 5);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, is_moved_by_no_signal_of_a_process_that_it_can_see)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
 
     for (int number = 1; number < 32; number++)
         if (number != SIGKILL && number != SIGSTOP)
             cr_assert_eq(kill(peer->pid, number), 0);
     echo_works(peer, 1);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, stops_when_told_and_passes_signals_on)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct agent_exit ended;
     struct peer_result result;
 
@@ -566,7 +551,7 @@ Test(agent, stops_when_told_and_passes_signals_on)
     peer_result_done(&result);
     peer_send(peer, AGENT_STOP, 77, 0, NULL, 0);
     peer_expect(peer, AGENT_GONE, 77);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, takes_input_by_windows_and_ends_it)
@@ -574,7 +559,7 @@ Test(agent, takes_input_by_windows_and_ends_it)
     enum { BYTES = 1000000, PART = 32 * 1024 };
     struct peer_start how = {.flags = AGENT_START_READER | AGENT_START_STDIN, .epoch = 1};
     static unsigned char part[PART];
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     uint64_t sent = 0, window = AGENT_RUN_CREDIT;
     struct peer_result result;
 
@@ -595,13 +580,13 @@ Test(agent, takes_input_by_windows_and_ends_it)
     peer_collect(peer, 1, &result);
     cr_assert_str_eq(result.out.bytes, "1000000\n");
     peer_result_done(&result);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, gives_a_terminal_and_loses_none_of_its_output)
 {
     struct peer_start how = {.flags = AGENT_START_READER | AGENT_START_TTY | AGENT_START_STDIN, .epoch = 1};
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct peer_result result;
 
     for (uint32_t run = 1; run <= 50; run++) {
@@ -617,23 +602,23 @@ Test(agent, gives_a_terminal_and_loses_none_of_its_output)
     peer_collect(peer, 100, &result);
     cr_assert(strstr(result.out.bytes, "50 132\r\ngot abc\r\n"), "%s", result.out.bytes);
     peer_result_done(&result);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, tells_usage)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
 
     peer_send(peer, AGENT_USAGE, 0, 4711, NULL, 0);
     peer_expect(peer, AGENT_USAGE_REPLY, 0);
     cr_assert_eq(peer->header.offset, 4711);
     cr_assert_eq(peer->header.length, sizeof(struct agent_usage));
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, refuses_what_is_no_start)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct agent_start start = {.argc = 2, .epoch = 1};
     unsigned char payload[sizeof start + 4];
 
@@ -645,12 +630,12 @@ Test(agent, refuses_what_is_no_start)
         cr_assert_eq(peer->header.offset, EINVAL);
     }
     echo_works(peer, 1);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, takes_a_start_in_many_frames)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct agent_start start = {.argc = 2, .epoch = 1, .flags = AGENT_START_READER};
     unsigned char payload[sizeof start + 9];
     struct peer_result result;
@@ -682,12 +667,12 @@ Test(agent, takes_a_start_in_many_frames)
     cr_assert_eq(result.exit.exit_code, 0);
     cr_assert_eq(result.exit.flags, 0);
     peer_result_done(&result);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, knows_so_many_runs_and_no_more)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     unsigned started = 0, refused = 0;
     bool said[601] = {false};
     struct agent_exit ended;
@@ -718,12 +703,12 @@ Test(agent, knows_so_many_runs_and_no_more)
     echo_works(peer, 1000);
     peer_hello(peer, 10, 1);
     cr_assert_eq(peer->hello.run_count, 0);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, survives_noise_and_bent_frames)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     uint64_t state = 88172645463325252u;
     unsigned char bytes[4096];
 
@@ -755,12 +740,12 @@ Test(agent, survives_noise_and_bent_frames)
     }
     peer_hello(peer, 99, 1);
     echo_works(peer, 4000);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
 
 Test(agent, gives_one_stuck_reader_no_power_over_others)
 {
-    struct peer *peer = linked();
+    struct peer *peer = peer_linked();
     struct peer_result result;
 
     /* Ten whose readers never take a byte fill all memory for output; link credit is given back as always. */
@@ -774,5 +759,5 @@ Test(agent, gives_one_stuck_reader_no_power_over_others)
     cr_assert_eq(result.out.size, 1288895);
     cr_assert_eq(result.out.dropped, 0);
     peer_result_done(&result);
-    stop_cleanly(peer);
+    peer_stop_cleanly(peer);
 }
