@@ -31,14 +31,8 @@ void session_slot(struct session *session, char ret[STORE_SLOT_BYTES])
     sessions_unlock(session->owner);
 }
 
-int64_t session_written_locked(const struct session *session)
-{
-    return session->written_before + (session->workspace ? workspace_written(session->workspace) : 0);
-}
-
 struct workspace *session_workspace_drop_locked(struct session *session)
 {
-    session->written_before = session_written_locked(session);
     return take_ptr(session->workspace);
 }
 
@@ -64,7 +58,8 @@ int session_workspace_open(struct session *session, struct error *err)
         return fail(err, UNAVAILABLE, "The workspace was replaced by a snapshot of it this moment");
     }
     before = session_workspace_drop_locked(session);
-    workspace_set_room(opened, room, session->written_measured - session->written_before);
+    workspace_room_begin(session->room, room);
+    workspace_use_room(opened, session->room);
     session->workspace = opened;
     session->workspace_uid = identity.uid;
     session->workspace_gid = identity.gid;

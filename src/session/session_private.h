@@ -97,9 +97,8 @@ struct session {
     struct workspace *workspace; /* one reference; NULL: no root */
     int64_t workspace_uid;       /* as whom it was opened; -1: as the operator, while the user is not known */
     int64_t workspace_gid;
-    int64_t written_before;   /* bytes, through workspaces of it that are closed again */
-    int64_t written_measured; /* session_written_locked() when what lies there was measured last */
-    bool editing;             /* an operation that must not overlap with its like */
+    struct workspace_room *room; /* of the slot: a restored snapshot begins another one */
+    bool editing;                /* an operation that must not overlap with its like */
     unsigned in_flight;
     int64_t last_activity_mono_us;
     int64_t last_activity_unix_us;
@@ -405,8 +404,6 @@ void session_slot(struct session *session, char ret[STORE_SLOT_BYTES]);
 int session_workspace_open(struct session *session, struct error *err);
 /* Take them away; the caller lets go of them. They are opened again when they are looked at. Lock held. */
 struct workspace *session_workspace_drop_locked(struct session *session);
-/* Bytes that were written to the session's files through us, since the broker started. Lock held. */
-int64_t session_written_locked(const struct session *session);
 struct session_workspace {
     struct workspace *workspace; /* one reference; NULL: no root */
     bool is_its_users;           /* what is written there belongs to the session's user */

@@ -18,6 +18,7 @@ struct session *session_new(struct sessions *sessions, const char *id)
     session->next_run = session->reserved_run = 1;
     (void)snprintf(session->id, sizeof session->id, "%s", id);
     session->of_tenant = tenant_ref(sessions->nobody);
+    session->room = workspace_room_new();
     return session;
 }
 
@@ -34,6 +35,7 @@ void session_unref(struct session *session)
     assert(!session->runs && !session->kept);
     sandbox_unref(session->sandbox);
     workspace_unref(session->workspace);
+    workspace_room_unref(session->room);
     tenant_unref(session->of_tenant);
     free(session);
 }

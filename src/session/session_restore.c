@@ -86,15 +86,18 @@ static void move_session(struct session *session, const char *slot)
 {
     struct sessions *sessions = session->owner;
     struct workspace *workspace;
+    struct workspace_room *room;
 
     sessions_lock(sessions);
     (void)snprintf(session->slot, sizeof session->slot, "%s", slot);
     runs_move_locked(session);
     workspace = session_workspace_drop_locked(session);
-    session->written_measured = session->written_before; /* that lies elsewhere */
+    room = session->room;
+    session->room = workspace_room_new();
     session->over_quota = false;
     sessions_unlock(sessions);
     workspace_unref(workspace);
+    workspace_room_unref(room);
 }
 
 /* `busy` is held. */

@@ -318,9 +318,10 @@ static void stop_runs_locked(struct session *session)
     waitq_wake_all(&session->owner->command_free);
 }
 
-/* An open session above its quota runs nothing more, and is frozen, until it is below again. */
-static void judge(struct sessions *sessions, const char *id, const struct workspace_size *size, int64_t written,
-                  const struct cancel *cancel)
+/* An open session above its quota runs nothing more, and is frozen, until it is below again. `room`: its slot's that was measured,
+ * and what lay there `seen` before. */
+static void judge(struct sessions *sessions, const char *id, const struct workspace_size *size,
+                  struct workspace_room *room, int64_t seen, const struct cancel *cancel)
 {
     bool is_over = stored_over_quota(sessions, size->bytes, size->files);
     struct error err = ERROR_INIT;
@@ -331,12 +332,13 @@ static void judge(struct sessions *sessions, const char *id, const struct worksp
         return;
     error_clear(&err);
     sessions_lock(sessions);
+    if (session->room != room) { /* opened, or led to a snapshot, while it was measured: the next time */
+        sessions_unlock(sessions);
+        return;
+    }
     was_over = session->over_quota;
     session->over_quota = is_over;
-    session->written_measured = written;
-    if (session->workspace)
-        workspace_set_room(session->workspace, room_of(sessions, size->bytes, size->files),
-                           written - session->written_before);
+    workspace_room_set(room, room_of(sessions, size->bytes, size->files), seen);
     if (session_wait_idle_locked(session, cancel, &err) == 0 && session->state == SESSION_RUNNING && session->sandbox) {
         if (is_over && session->runs)
             stop_runs_locked(session); /* frozen when it is looked at again: they end within two seconds */
@@ -355,17 +357,18 @@ static void judge(struct sessions *sessions, const char *id, const struct worksp
     }
 }
 
-/* To an open one, through us. */
-static int64_t written_to(struct sessions *sessions, const char *id)
+/* A reference; NULL: not open, or its name leads elsewhere now. */
+static struct workspace_room *room_in(struct sessions *sessions, const char *id, const char *slot)
 {
     const struct session *session;
-    int64_t written;
+    struct workspace_room *room = NULL;
 
     sessions_lock(sessions);
     session = registry_find_locked(sessions, id);
-    written = session ? session_written_locked(session) : 0;
+    if (session && strcmp(session->slot, slot) == 0)
+        room = workspace_room_ref(session->room);
     sessions_unlock(sessions);
-    return written;
+    return room;
 }
 
 static int measure_one(struct sessions *sessions, const struct workspace_name *name, int64_t interval_ms,
@@ -376,7 +379,8 @@ static int measure_one(struct sessions *sessions, const struct workspace_name *n
     struct workspace_size size;
     struct store_stored row;
     int64_t at_unix_ms = clock_unix_ms();
-    int64_t written = written_to(sessions, name->id); /* what is written from here on is counted on top */
+    auto_workspace_room struct workspace_room *room = room_in(sessions, name->id, name->slot);
+    int64_t seen = room ? workspace_room_seen(room) : 0; /* what is written from here on is counted on top */
     int result;
 
     if (stored_row(sessions, name->id, &row, err) < 0)
@@ -396,7 +400,8 @@ static int measure_one(struct sessions *sessions, const struct workspace_name *n
         return -1;
     if (store_stored_measured(sessions->store, name->id, name->slot, size.bytes, size.files, at_unix_ms, err) < 0)
         return -1;
-    judge(sessions, name->id, &size, written, cancel);
+    if (room)
+        judge(sessions, name->id, &size, room, seen, cancel);
     return 0;
 }
 

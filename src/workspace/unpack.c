@@ -230,7 +230,7 @@ static int take_content(struct unpacking *unpacking, int fd, struct error *err)
                 return -1;
             unpacking->content_end = end;
         }
-        if (fd >= 0 && workspace_take_room(unpacking->workspace, (int64_t)size) < 0)
+        if (fd >= 0 && workspace_room_take(unpacking->workspace->room, (int64_t)size) < 0)
             return workspace_fail(unpacking->workspace, err, "cannot write a file");
         for (size_t done = 0; fd >= 0 && done < size;) {
             ssize_t put = pwrite(fd, (const char *)block + done, size - done, offset + (la_int64_t)done);
@@ -239,6 +239,8 @@ static int take_content(struct unpacking *unpacking, int fd, struct error *err)
                 return workspace_fail(unpacking->workspace, err, "cannot write a file");
             done += put > 0 ? (size_t)put : 0;
         }
+        if (fd >= 0)
+            workspace_room_settle(unpacking->workspace->room, (int64_t)size);
         if (cancel_check(unpacking->cancel, err) < 0)
             return -1;
     }

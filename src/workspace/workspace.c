@@ -109,28 +109,9 @@ static void sweep(const struct workspace *workspace)
     }
 }
 
-int64_t workspace_written(struct workspace *workspace)
+void workspace_use_room(struct workspace *workspace, struct workspace_room *room)
 {
-    return atomic_load(&workspace->written_bytes);
-}
-
-void workspace_set_room(struct workspace *workspace, int64_t bytes, int64_t written)
-{
-    atomic_store(&workspace->room_end_bytes, bytes == INT64_MAX ? INT64_MAX : bytes + written);
-}
-
-int workspace_take_room(struct workspace *workspace, int64_t bytes)
-{
-    int64_t end = atomic_load(&workspace->room_end_bytes);
-    int64_t written = atomic_load(&workspace->written_bytes);
-
-    do {
-        if (end != INT64_MAX && (written >= end || end - written < bytes)) {
-            errno = EDQUOT;
-            return -1;
-        }
-    } while (!atomic_compare_exchange_weak(&workspace->written_bytes, &written, written + bytes));
-    return 0;
+    workspace->room = workspace_room_ref(room);
 }
 
 /* Counted among the open ones of its slot; NOT_FOUND if that is retired. */
@@ -184,7 +165,6 @@ int workspace_open(struct workspace_root *root, const char *slot, const struct w
         return -1;
     workspace = alloc_zero(sizeof *workspace);
     atomic_init(&workspace->refs, 1);
-    atomic_init(&workspace->room_end_bytes, INT64_MAX);
     workspace->identity = *identity;
     workspace->changes_uid = identity->uid >= 0 && (uid_t)identity->uid != geteuid();
     workspace->changes_gid = identity->gid >= 0 && (gid_t)identity->gid != getegid();
@@ -218,5 +198,6 @@ void workspace_unref(struct workspace *workspace)
         (void)pthread_mutex_unlock(&workspace->root->open_lock);
     }
     (void)close(workspace->fd);
+    workspace_room_unref(workspace->room);
     free(workspace);
 }

@@ -186,11 +186,26 @@ int workspace_mkdir(struct workspace *workspace, const char *path, struct error 
 /* A file, a link itself, a FIFO, or a whole tree without following links, of any depth. "" is INVALID/EINVAL. What the
  * identity may not remove is HANDOVER (part of the tree may be gone then). */
 int workspace_remove(struct workspace *workspace, const char *path, const struct cancel *cancel, struct error *err);
-/* Bytes of all files written through it. Removing gives nothing back. */
-int64_t workspace_written(struct workspace *workspace);
-/* So many bytes more may be written through it than workspace_written() was when they were counted (below 0: that was before it was
- * opened; room INT64_MAX, as at first: any number; 0 or less: none): NO_SPACE/EDQUOT then, and the old file stays. */
-void workspace_set_room(struct workspace *workspace, int64_t bytes, int64_t written);
+/* How many bytes may still be written to a directory through us: one for all that are opened of it, by any thread, as long as
+ * somebody holds a reference. Beyond it a write is NO_SPACE/EDQUOT, and the old file stays. */
+struct workspace_room;
+struct workspace_room *workspace_room_new(void); /* for any number */
+struct workspace_room *workspace_room_ref(struct workspace_room *room);
+void workspace_room_unref(struct workspace_room *room); /* NULL: nothing */
+static inline void cleanup_workspace_room(struct workspace_room **room)
+{
+    workspace_room_unref(*room);
+}
+#define auto_workspace_room auto_cleanup(cleanup_workspace_room)
+/* Bytes that were written and lie where a measuring that begins now sees them. Removing gives nothing back. */
+int64_t workspace_room_seen(const struct workspace_room *room);
+/* A measuring, begun when workspace_room_seen() was `seen`, left so many bytes; what is under way or was written since is taken
+ * from them. INT64_MAX: any number; 0 or less: none. */
+void workspace_room_set(struct workspace_room *room, int64_t bytes, int64_t seen);
+/* The same of a measuring of before the room was made; nothing once it was set. */
+void workspace_room_begin(struct workspace_room *room, int64_t bytes);
+/* What is written through it takes from there; once, before anybody writes. It holds a reference. */
+void workspace_use_room(struct workspace *workspace, struct workspace_room *room);
 /* How much lies in a workspace: bytes on the disk, a file with several names once if all of them are here; entries of any kind.
  * Iterative, any depth. `pause_ms` every few hundred entries, so that nobody notices. What vanishes or cannot be read meanwhile
  * is passed over. As cancel_check(). */

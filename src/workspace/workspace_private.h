@@ -25,9 +25,8 @@ struct workspace {
     struct workspace **link;
     char slot[WORKSPACE_SLOT_BYTES];
     atomic_uint refs;
-    _Atomic int64_t written_bytes;  /* workspace_written() */
-    _Atomic int64_t room_end_bytes; /* what that may become; INT64_MAX: anything */
-    int fd;                         /* O_PATH of the workspace directory */
+    struct workspace_room *room; /* NULL: nobody counts */
+    int fd;                      /* O_PATH of the workspace directory */
     struct workspace_identity identity;
     bool changes_uid; /* identity is not what the process is anyway */
     bool changes_gid;
@@ -41,8 +40,10 @@ void workspace_leftover_name(char out[LEFTOVER_BYTES]);
 /* The directory that is mounted, as an O_PATH descriptor; -1. NOT_FOUND: none there. */
 int workspace_root_open_slot(const struct workspace_root *root, const char *slot, struct error *err);
 
-/* Take from the room before so much is written. -1 with EDQUOT: there is not enough. */
-int workspace_take_room(struct workspace *workspace, int64_t bytes);
+/* Take from the room before so much is written. -1 with EDQUOT: there is not enough. NULL: there is always. */
+int workspace_room_take(struct workspace_room *room, int64_t bytes);
+/* So much of what was taken has its name now, or is gone: a measuring that begins sees all there is of it. */
+void workspace_room_settle(struct workspace_room *room, int64_t bytes);
 
 /* Set the error that errno means for a path in this workspace (see workspace.h) and return -1. */
 int workspace_fail(const struct workspace *workspace, struct error *err, const char *what);

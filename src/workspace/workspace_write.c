@@ -183,8 +183,25 @@ struct writing {
     struct error bytes_error;            /* what ended them */
     struct target target;
     int homes[2];
-    struct workspace *workspace; /* whose room it takes */
+    struct workspace_room *room;
+    bool has_name;        /* what is written can be seen at once */
+    int64_t unseen_bytes; /* taken from the room, and nobody sees them yet */
 };
+
+static int take_room(struct writing *writing, int64_t bytes)
+{
+    if (workspace_room_take(writing->room, bytes) < 0)
+        return -1;
+    writing->unseen_bytes += bytes;
+    return 0;
+}
+
+/* They lie at their place, or are gone again. */
+static void settle_room(struct writing *writing)
+{
+    workspace_room_settle(writing->room, writing->unseen_bytes);
+    writing->unseen_bytes = 0;
+}
 
 /* 0 or -1 with errno (ECANCELED: see bytes_error). */
 static int take_bytes(struct writing *writing, int out)
@@ -196,12 +213,14 @@ static int take_bytes(struct writing *writing, int out)
     if (!buffer)
         abort();
     while ((got = writing->bytes->next(writing->bytes->context, buffer, TAKE_BYTES, &writing->bytes_error)) > 0) {
-        if (workspace_take_room(writing->workspace, got) < 0)
+        if (take_room(writing, got) < 0)
             return -1;
         if (fd_write_all(out, buffer, (size_t)got, &err) < 0) {
             errno = err.sys_errno;
             return -1;
         }
+        if (writing->has_name)
+            settle_room(writing);
     }
     errno = ECANCELED;
     return got < 0 ? -1 : 0;
@@ -219,10 +238,9 @@ static int fill(struct writing *writing, int out)
         struct stat status;
 
         if (fstat(writing->fd, &status) < 0 ||
-            workspace_take_room(writing->workspace, status.st_size - lseek(writing->fd, 0, SEEK_CUR)) < 0 ||
-            copy_fd(writing->fd, out) < 0)
+            take_room(writing, status.st_size - lseek(writing->fd, 0, SEEK_CUR)) < 0 || copy_fd(writing->fd, out) < 0)
             return -1;
-    } else if (workspace_take_room(writing->workspace, (int64_t)writing->size) < 0) {
+    } else if (take_room(writing, (int64_t)writing->size) < 0) {
         return -1;
     } else if (fd_write_all(out, writing->data, writing->size, &err) < 0) {
         errno = err.sys_errno;
@@ -272,6 +290,7 @@ static int write_named(struct writing *writing)
     char name[LEFTOVER_BYTES];
     int home = -1;
 
+    writing->has_name = true;
     workspace_leftover_name(name);
     for (int i = 0; i < 2 && out < 0; i++) {
         home = writing->homes[i];
@@ -310,6 +329,7 @@ static int write_file(struct workspace *workspace, const char *path, struct writ
     auto_close int dir_fd = -1;
     auto_close int out = -1;
     const char *name;
+    int result;
 
     if (path[0] == '\0')
         return error_set(err, ERROR_INVALID, EISDIR, "is a directory");
@@ -328,7 +348,9 @@ static int write_file(struct workspace *workspace, const char *path, struct writ
     out = open_unnamed(&writing->target);
     if (out < 0 && errno != EOPNOTSUPP)
         return workspace_fail(workspace, err, "cannot make the file");
-    if ((out >= 0 ? write_unnamed(writing, out) : write_named(writing)) == 0)
+    result = out >= 0 ? write_unnamed(writing, out) : write_named(writing);
+    settle_room(writing);
+    if (result == 0)
         return 0;
     if (writing->bytes_error.code != ERROR_NONE) {
         *err = writing->bytes_error;
@@ -340,7 +362,7 @@ static int write_file(struct workspace *workspace, const char *path, struct writ
 int workspace_write(struct workspace *workspace, const char *path, const void *data, size_t size, int fd,
                     struct error *err)
 {
-    struct writing writing = {.data = data, .size = size, .fd = fd, .workspace = workspace};
+    struct writing writing = {.data = data, .size = size, .fd = fd, .room = workspace->room};
 
     return write_file(workspace, path, &writing, err);
 }
@@ -348,7 +370,7 @@ int workspace_write(struct workspace *workspace, const char *path, const void *d
 int workspace_write_bytes(struct workspace *workspace, const char *path, const struct workspace_bytes *bytes,
                           bool *ret_created, struct error *err)
 {
-    struct writing writing = {.bytes = bytes, .fd = -1, .workspace = workspace};
+    struct writing writing = {.bytes = bytes, .fd = -1, .room = workspace->room};
 
     if (write_file(workspace, path, &writing, err) < 0)
         return -1;

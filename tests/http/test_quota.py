@@ -248,6 +248,20 @@ def test_what_is_written_through_the_service_stops_at_the_limit(watched: Broker)
     wait_until(lambda: put(session, "g", 5 * MIB).status_code == 201, what="room again")
 
 
+def test_what_was_measured_while_it_arrived_is_not_given_again(watched: Broker) -> None:
+    session = watched.open("s")
+
+    def blocks():
+        yield from (os.urandom(MIB) for _ in range(5))
+        for _ in range(2):  # the second began after they were sent
+            before = stored(watched, "s")["measured_at"] or 0
+            wait_until(lambda: (stored(watched, "s")["measured_at"] or 0) > before, what="measured while it arrives")
+        yield b"end"
+
+    assert session.request("PUT", "/content", params={"path": "f"}, content=blocks()).status_code == 201
+    assert put(session, "g", 5 * MIB).status_code == 507
+
+
 def test_sleep_gives_no_room(watched: Broker) -> None:
     session = watched.open("s")
     for name in ("f", "g"):  # the second time with what was just written measured, or not

@@ -1,4 +1,4 @@
-/* A slot copied to another: what is kept, what is left out, all or nothing; measuring, retiring, room, swapping names. */
+/* A slot copied to another: what is kept, what is left out, all or nothing; measuring, retiring, swapping names. */
 #define FIXTURE_IN_MEMORY 1
 #include "workspace_fixture.h"
 
@@ -234,36 +234,6 @@ BOTH(retire, takes_only_what_nobody_holds_and_then_nobody_gets)
     assert_fails(workspace_open(it.root, it.slot, &as_operator, &second, &it.err), NOT_FOUND, ENOENT);
     workspace_slot_unretire(it.root);
     open_as(SANDBOX_UID, SANDBOX_GID);
-}
-
-BOTH(room, stops_writes_and_keeps_the_old_file)
-{
-    workspace_set_room(it.workspace, 10, workspace_written(it.workspace));
-    assert_works(workspace_write(it.workspace, "f", "12345678", 8, -1, &it.err));
-    assert_fails(workspace_write(it.workspace, "f", "abc", 3, -1, &it.err), NO_SPACE, EDQUOT);
-    cr_assert_str_eq(get(in("f")), "12345678");
-    cr_assert_eq(count_names(it.path), 1);
-    assert_works(workspace_write(it.workspace, "f", "ab", 2, -1, &it.err));
-    assert_fails(workspace_write(it.workspace, "g", "", 0, -1, &it.err), NO_SPACE, EDQUOT);
-    workspace_set_room(it.workspace, INT64_MAX, 0);
-    assert_works(workspace_write(it.workspace, "g", "any", 3, -1, &it.err));
-}
-
-BOTH(room, counts_what_was_written_while_it_was_measured)
-{
-    int64_t written = workspace_written(it.workspace);
-
-    assert_works(workspace_write(it.workspace, "f", "12345678", 8, -1, &it.err));
-    workspace_set_room(it.workspace, 10, written); /* the measuring had begun before the file was there */
-    assert_fails(workspace_write(it.workspace, "g", "abc", 3, -1, &it.err), NO_SPACE, EDQUOT);
-    assert_works(workspace_write(it.workspace, "g", "ab", 2, -1, &it.err));
-}
-
-BOTH(room, knows_what_was_written_through_another)
-{
-    workspace_set_room(it.workspace, 10, -8);
-    assert_fails(workspace_write(it.workspace, "g", "abc", 3, -1, &it.err), NO_SPACE, EDQUOT);
-    assert_works(workspace_write(it.workspace, "g", "ab", 2, -1, &it.err));
 }
 
 BOTH(swap, leads_a_name_elsewhere_and_tells_where_it_led)
