@@ -287,14 +287,14 @@ int session_runs_get(struct sessions *sessions, const char *id, const char *run_
 
 /* -- telling: what has no link now is told when it has one (stop), or not at all -- */
 
-/* A frozen one hears of it now. What cannot be thawed hears of it when it is. */
+/* One that is frozen, or becomes so this moment, hears of it now. What cannot be thawed hears of it when it is. */
 static void thaw_to_tell_locked(struct kept_run *kept)
 {
     const struct cancel stop = {.stop_fd = kept->session->owner->settings.stop_fd, .client_fd = -1};
     const struct cancel bounded = cancel_within(&stop, TELL_TIMEOUT_MS);
     struct error ignored = ERROR_INIT;
 
-    if (kept->state == RUN_STATE_RUNNING && kept->session->frozen)
+    if (kept->state == RUN_STATE_RUNNING)
         (void)session_thaw_for_use_locked(kept->session, &bounded, &ignored);
 }
 

@@ -40,6 +40,7 @@ static struct {
     int64_t per_tenant;
     int64_t evict_idle_after; /* -1: off */
     int64_t idle_timeout_s;
+    int64_t freeze_after_s;
     unsigned max_commands;
     unsigned max_runs; /* of one session */
     unsigned runtimes; /* python, and node if there are two */
@@ -85,6 +86,7 @@ static __attribute__((unused)) void begin(void)
         .keep_on_stop = wish.keep_on_stop,
         .sandbox_uid = -1,
         .cleanup_interval_s = 1,
+        .freeze_after_s = wish.freeze_after_s,
         .max_workers = 8,
         .engine_timeout_ms = 30000,
         .max_runs_per_session = wish.max_runs,

@@ -130,6 +130,40 @@ Test(session_runs, have_limits_that_nobody_waits_for)
     end();
 }
 
+/* Whatever is told to a run, at whichever moment of a freeze: the sandbox is awake to hear it. */
+Test(session_runs, are_told_although_their_sandbox_is_being_frozen, .timeout = 60)
+{
+    enum { TOLD_SIGNAL, TOLD_RESIZE, TOLD_INPUT, TOLD_STOP, TOLD_ALL };
+    const struct run_spec terminal = {.argv = (const char *const[]){"cat"}, .argc = 1, .tty = true, .stdin_open = true};
+    struct error err = ERROR_INIT;
+    struct run_view view;
+    bool is_new;
+
+    wish.freeze_after_s = 1;
+    begin();
+    must_open("s");
+    cr_assert_eq(session_runs_start(sessions, "s", "a", &terminal, "cat", &never, &view, &is_new, &err), 0);
+    provider_fake_delay(provider, FAKE_PAUSE, 300);
+    for (int told = 0; told < TOLD_ALL; told++) {
+        unsigned freezes = provider_fake_calls(provider, FAKE_PAUSE);
+        int result = -1;
+
+        until(provider_fake_calls(provider, FAKE_PAUSE) > freezes); /* and is in it */
+        if (told == TOLD_SIGNAL)
+            result = session_runs_signal(sessions, "s", "a", SIGWINCH, &err);
+        if (told == TOLD_RESIZE)
+            result = session_runs_resize(sessions, "s", "a", 24, 80, &err);
+        if (told == TOLD_INPUT)
+            result = session_runs_stdin(sessions, "s", "a", "x", 1, false, &never, &err);
+        if (told == TOLD_STOP)
+            result = session_runs_stop(sessions, "s", "a", &err);
+        cr_assert_eq(result, 0, "%d: %s", told, err.text);
+        cr_assert_eq(provider_fake_calls(provider, FAKE_THAW), (unsigned)told + 1, "told %d", told);
+    }
+    cr_assert(look("s", "a", &never).exit.stopped);
+    end();
+}
+
 Test(session_runs, go_on_over_links_and_brokers)
 {
     struct error err = ERROR_INIT;
