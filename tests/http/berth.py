@@ -5,6 +5,7 @@ Environment (contrib/check sets all of it):
   DOCKER_HOST          unix:// address of the engine; never one that serves anything but tests
   BERTH_IMAGE          the sandbox image in that engine, default berth-python:latest
   BERTH_TEST_SLOWNESS  factor on every deadline here, for instrumented builds, default 1
+  BERTH_TEST_PRELOAD   a library that every broker is started with (tests/jitter)
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ IMAGE = os.environ.get("BERTH_IMAGE", "berth-python:latest")
 SLOWNESS = float(os.environ.get("BERTH_TEST_SLOWNESS", "1"))
 SUPERVISORS_AT_REST = 4  # that a sandbox holds for the next runs, at most (agent_crew.h)
 PORTABLE_WALK = bool(os.environ.get("BERTH_TEST_PORTABLE_WALK"))  # every broker walks as if the kernel had no openat2
+PRELOAD = os.environ.get("BERTH_TEST_PRELOAD")
 TOKEN = "service-token-of-the-tests"
 
 # What a sanitizer writes when it finds something; it must fail the test that ran meanwhile even if the answer was right.
@@ -335,6 +337,8 @@ class Broker:
     def environment(self) -> dict[str, str]:
         env = {k: v for k, v in os.environ.items() if not k.startswith("SANDBOXD_")}
         env["DOCKER_HOST"] = self.engine.address
+        if PRELOAD:
+            env["LD_PRELOAD"] = PRELOAD
         env.setdefault("ASAN_OPTIONS", "detect_leaks=1:abort_on_error=0:exitcode=66")
         env.setdefault("UBSAN_OPTIONS", "print_stacktrace=1:halt_on_error=0")
         env.setdefault("TSAN_OPTIONS", "halt_on_error=0:exitcode=66:second_deadlock_stack=1")

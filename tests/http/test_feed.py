@@ -210,6 +210,7 @@ def refuse(broker: Broker, count: int) -> None:
                 data += got
 
 
+@pytest.mark.paced
 def test_a_reader_that_never_reads_costs_nothing(broker: Broker, read: Callable[..., Reader]) -> None:
     """U1: it is stuck among what was kept when it came, ten thousand more happen; another reader gets them all, and it is told what it missed."""
     broker.terminate()

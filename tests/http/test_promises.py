@@ -122,6 +122,7 @@ def _kill_in_the_middle(broker: Broker, sessions: list[Session], tokens: dict[st
         thread.start()
     if opened_first:
         wait_until(lambda: load.done["open"] or load.failures, 30, "one was opened")
+    wait_until(lambda: (load.done["run"] and load.done["write"]) or load.failures, 30, "the load is there")
     # The moment of the kill is what is random here, not something that is waited for.
     time.sleep(random.uniform(0.02, 0.7))
     load.over.set()
