@@ -691,7 +691,8 @@ def many(broker: Broker, session: Callable[..., Session], count: int) -> None:
     assert broker.grew_less_than(8 * 1024, rss_kb), "no buffer is left"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.paced
+@pytest.mark.timeout(600)
 def test_ten_thousand_runs_leave_nothing(broker: Broker, session: Callable[..., Session]) -> None:
     many(broker, session, 10_000)
 
