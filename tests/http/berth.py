@@ -530,6 +530,8 @@ class Broker:
                     self.start()
                     wait_until(lambda: not self.left_behind(), 20, "what a death left is cleared away")
                     self.terminate()
+                # The engine answers a second request to remove that there is no such container while it still lists it.
+                wait_until(lambda: all(c["State"] != "removing" for c in self.left_behind()), 20, "what is being removed is gone")
                 assert not self.left_behind(), "containers left behind: " + json.dumps(self.left_behind(), indent=1)
         finally:
             if self.process is not None:

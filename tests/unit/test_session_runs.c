@@ -131,7 +131,7 @@ Test(session_runs, have_limits_that_nobody_waits_for)
 }
 
 /* Whatever is told to a run, at whichever moment of a freeze: the sandbox is awake to hear it. */
-Test(session_runs, are_told_although_their_sandbox_is_being_frozen, .timeout = 60)
+Test(session_runs, are_told_although_their_sandbox_is_being_frozen)
 {
     enum { TOLD_SIGNAL, TOLD_RESIZE, TOLD_INPUT, TOLD_STOP, TOLD_ALL };
     const struct run_spec terminal = {.argv = (const char *const[]){"cat"}, .argc = 1, .tty = true, .stdin_open = true};

@@ -36,7 +36,6 @@ BOTH(room, is_one_for_all_that_are_opened)
 {
     begin(10);
     assert_works(write_bytes("f", 8));
-    workspace_unref(it.workspace);
     open_as(SANDBOX_UID, SANDBOX_GID);
     workspace_use_room(it.workspace, room);
     assert_fails(write_bytes("g", 3), NO_SPACE, EDQUOT);
@@ -96,7 +95,6 @@ static int arrive(struct arriving *arriving)
     bool created;
 
     (void)unlink(in("f"));
-    workspace_unref(it.workspace);
     open_as(SANDBOX_UID, SANDBOX_GID);
     begin(QUOTA_BYTES);
     error_clear(&it.err);
