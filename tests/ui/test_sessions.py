@@ -136,6 +136,7 @@ def test_all_of_it_by_keys(tab: Tab, sandbox: Session) -> None:
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     press_until(page, "Tab", page.get_by_role("navigation", name="Views").get_by_role("link", name="Sessions"))
     page.keyboard.press("Enter")
+    expect(page.get_by_role("searchbox", name="Filter sessions")).to_be_visible()  # the overview has rows as well
     expect(row(tab, sandbox.id)).to_be_visible()
     page.keyboard.press("/")
     expect(page.get_by_role("searchbox", name="Filter sessions")).to_be_focused()
