@@ -31,11 +31,6 @@ void session_slot(struct session *session, char ret[STORE_SLOT_BYTES])
     sessions_unlock(session->owner);
 }
 
-struct workspace *session_workspace_drop_locked(struct session *session)
-{
-    return take_ptr(session->workspace);
-}
-
 int session_workspace_open(struct session *session, struct error *err)
 {
     struct sessions *sessions = session->owner;
@@ -57,7 +52,7 @@ int session_workspace_open(struct session *session, struct error *err)
         workspace_unref(opened);
         return fail(err, UNAVAILABLE, "The workspace was replaced by a snapshot of it this moment");
     }
-    before = session_workspace_drop_locked(session);
+    before = take_ptr(session->workspace);
     workspace_room_begin(session->room, room);
     workspace_use_room(opened, session->room);
     session->workspace = opened;

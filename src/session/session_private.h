@@ -94,7 +94,7 @@ struct session {
     int64_t files_gid;
     struct sandbox *sandbox;     /* one reference; NULL: no link */
     int64_t attached_mono_us;    /* when it was set: a list of containers from before says nothing of it */
-    struct workspace *workspace; /* one reference; NULL: no root */
+    struct workspace *workspace; /* one reference; NULL: no root, or to be opened again by who looks at it */
     int64_t workspace_uid;       /* as whom it was opened; -1: as the operator, while the user is not known */
     int64_t workspace_gid;
     struct workspace_room *room; /* of the slot: a restored snapshot begins another one */
@@ -402,8 +402,6 @@ int session_purge_rest(struct session *holder, const struct cancel *cancel, stru
 void session_slot(struct session *session, char ret[STORE_SLOT_BYTES]);
 /* Open the session's files as its user. Blocks on the disk. */
 int session_workspace_open(struct session *session, struct error *err);
-/* Take them away; the caller lets go of them. They are opened again when they are looked at. Lock held. */
-struct workspace *session_workspace_drop_locked(struct session *session);
 struct session_workspace {
     struct workspace *workspace; /* one reference; NULL: no root */
     bool is_its_users;           /* what is written there belongs to the session's user */

@@ -91,7 +91,7 @@ static void move_session(struct session *session, const char *slot)
     sessions_lock(sessions);
     (void)snprintf(session->slot, sizeof session->slot, "%s", slot);
     runs_move_locked(session);
-    workspace = session_workspace_drop_locked(session);
+    workspace = take_ptr(session->workspace);
     room = session->room;
     session->room = workspace_room_new();
     session->over_quota = false;

@@ -63,8 +63,8 @@ int session_hibernate_locked(struct session *session, const struct cancel *cance
     if (result == 0) {
         session_state_locked(session, SESSION_HIBERNATED);
         registry_resident_locked(session, false);
-        session_touch_locked(session); /* the wire: last_activity is the moment it was put to sleep */
-        workspace = session_workspace_drop_locked(session); /* many sleep */
+        session_touch_locked(session);            /* the wire: last_activity is the moment it was put to sleep */
+        workspace = take_ptr(session->workspace); /* many sleep */
     }
     session_settled_locked(session);
     workspace_unref(workspace);

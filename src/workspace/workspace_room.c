@@ -1,8 +1,10 @@
+/* How much may still be written to a slot. */
 #include "workspace_private.h"
 
-#include <errno.h>
-
 #include "alloc.h"
+
+#include <errno.h>
+#include <stdlib.h>
 
 /* Two counts that only grow, since a file is written long before it has its name: one counted as measured when nobody could see
  * it yet would be given as room a second time. */

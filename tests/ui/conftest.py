@@ -70,7 +70,7 @@ class Tab:
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning") and not any(re.search(pattern, message.text) for pattern in self.expected):
-            self.wrong.append(f"console {message.type}: {message.text}")
+            self.wrong.append(f"console {message.type}: {message.text} {message.location.get('url', '')}")
 
     def _on_request(self, request: Request) -> None:
         if not request.url.startswith((self.broker.url + "/", "blob:", "data:", self.broker.url.replace("http", "ws"))):

@@ -67,6 +67,7 @@ def test_opens_a_session(tab: Tab) -> None:
     expect(page.get_by_role("heading", name=name)).to_be_visible()
     opened = tab.broker.client.get(f"/sessions/{name}").json()
     assert (opened["tenant"], opened["alive"]) == ("acme", True)
+    tab.context.close()  # it asks for what it shows
     assert tab.broker.purge(name).status_code == 204
 
 
