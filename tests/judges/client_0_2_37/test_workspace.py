@@ -16,7 +16,7 @@ import tests.test_workspace_sandboxd as upstream
 from pydantic_ai_backends.workspaces import SandboxdWorkspace
 from tests.test_workspace_sandboxd_conformance import TestSandboxdWorkspaceConformance as Conformance
 
-from berth import Broker
+from berth import Broker, wait_until
 from live import Pool
 
 # By name: what the broker is given besides the defaults, and whether its image says USER 1000.
@@ -39,18 +39,23 @@ class Built:
 
     def __getitem__(self, session_id: str) -> Any:
         images = {row["alias"]: row["image"] for row in self.broker.client.get("/policy").json()["runtimes"]}
-        return Sandbox(images[self.broker.client.get(f"/sessions/{session_id}").json()["runtime"]], self._stopped_runs(session_id))
-
-    def _stopped_runs(self, session_id: str) -> list[dict[str, Any]]:
-        """Runs that ended by a signal: what a stop leaves behind to be seen."""
-        events = self.broker.client.get(f"/sessions/{session_id}/events").json()["events"]
-        return [event for event in events if event["op"] == "run" and not event["ok"]]
+        return Sandbox(self.broker, session_id, images[self.broker.client.get(f"/sessions/{session_id}").json()["runtime"]])
 
 
 @dataclass
 class Sandbox:
+    broker: Broker
+    session_id: str
     image: str
-    stopped_runs: list[dict[str, Any]]
+
+    def _ended_by_a_signal(self) -> list[dict[str, Any]]:
+        events = self.broker.client.get(f"/sessions/{self.session_id}/events").json()["events"]
+        return [event for event in events if event["op"] == "run" and not event["ok"]]
+
+    @property
+    def stopped_runs(self) -> list[dict[str, Any]]:
+        """What a stop leaves behind to be seen, some time after it was answered."""
+        return wait_until(self._ended_by_a_signal, 20, "a run that was stopped has ended")
 
 
 @dataclass
