@@ -208,6 +208,19 @@ static int broken(struct unpacking *unpacking, struct error *err)
                 (unsigned long long)unpacking->result.entries, said ? said : "unknown");
 }
 
+/* False with errno. */
+static bool write_block(int fd, const void *block, size_t size, la_int64_t offset)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t put = pwrite(fd, (const char *)block + done, size - done, offset + (la_int64_t)done);
+
+        if (put < 0 && errno != EINTR)
+            return false;
+        done += put > 0 ? (size_t)put : 0;
+    }
+    return true;
+}
+
 /* The content, to `fd`, or nowhere (-1): of what is refused it is counted all the same. */
 static int take_content(struct unpacking *unpacking, int fd, struct error *err)
 {
@@ -232,15 +245,13 @@ static int take_content(struct unpacking *unpacking, int fd, struct error *err)
         }
         if (fd >= 0 && workspace_room_take(unpacking->workspace->room, (int64_t)size) < 0)
             return workspace_fail(unpacking->workspace, err, "cannot write a file");
-        for (size_t done = 0; fd >= 0 && done < size;) {
-            ssize_t put = pwrite(fd, (const char *)block + done, size - done, offset + (la_int64_t)done);
+        if (fd >= 0) {
+            bool is_written = write_block(fd, block, size, offset);
 
-            if (put < 0 && errno != EINTR)
+            workspace_room_settle(unpacking->workspace->room, (int64_t)size); /* or it is missing for ever */
+            if (!is_written)
                 return workspace_fail(unpacking->workspace, err, "cannot write a file");
-            done += put > 0 ? (size_t)put : 0;
         }
-        if (fd >= 0)
-            workspace_room_settle(unpacking->workspace->room, (int64_t)size);
         if (cancel_check(unpacking->cancel, err) < 0)
             return -1;
     }

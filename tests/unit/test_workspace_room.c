@@ -1,6 +1,10 @@
 /* How much may still be written to a slot: by what a measuring found, whenever it looked. */
 #define FIXTURE_IN_MEMORY 1
+#include "pack.h"
 #include "workspace_fixture.h"
+
+#include <signal.h>
+#include <sys/resource.h>
 
 static struct workspace_room *room;
 
@@ -124,4 +128,66 @@ BOTH(room, comes_back_of_what_broke_off)
         cr_assert_eq(write_bytes("f", QUOTA_BYTES), 0, "measured before block %d: %s", at, it.err.text);
         workspace_room_unref(room);
     }
+}
+
+/* -- an archive whose file cannot be written -- */
+
+enum { TAR_BLOCK = 512, TAR_FILE_BYTES = 2 * BLOCK_BYTES };
+
+struct tar {
+    unsigned char bytes[TAR_BLOCK + TAR_FILE_BYTES + 2 * TAR_BLOCK];
+    size_t at;
+};
+
+static int64_t next_of_tar(void *context, char *out, size_t max, struct error *err)
+{
+    struct tar *tar = context;
+    size_t size = sizeof tar->bytes - tar->at < max ? sizeof tar->bytes - tar->at : max;
+
+    memcpy(out, tar->bytes + tar->at, size);
+    tar->at += size;
+    return (int64_t)size;
+}
+
+static int unpack_one(struct tar *tar)
+{
+    const struct workspace_bytes bytes = {next_of_tar, tar};
+    const struct unpack_limits limits = {1 << 30, 100};
+    struct unpack_result result = {0};
+    unsigned sum = 0;
+    int done;
+
+    memset(tar, 0, sizeof *tar);
+    (void)snprintf((char *)tar->bytes, TAR_BLOCK, "f");
+    memcpy(tar->bytes + 100, "0000644", 8);
+    (void)snprintf((char *)tar->bytes + 124, 12, "%011o", TAR_FILE_BYTES);
+    memset(tar->bytes + 148, ' ', 8);
+    tar->bytes[156] = '0';
+    memcpy(tar->bytes + 257, "ustar\00000", 8);
+    for (int i = 0; i < TAR_BLOCK; i++)
+        sum += tar->bytes[i];
+    (void)snprintf((char *)tar->bytes + 148, 8, "%06o", sum);
+    error_clear(&it.err);
+    done = unpack(it.workspace, "", "/workspace", PACK_UNKNOWN, &bytes, &limits, &never, &result, &it.err);
+    unpack_result_done(&result);
+    return done;
+}
+
+BOTH(room, comes_back_of_an_archive_that_could_not_be_written)
+{
+    const struct rlimit small = {BLOCK_BYTES / 2, RLIM_INFINITY};
+    const struct rlimit any = {RLIM_INFINITY, RLIM_INFINITY};
+    const struct sigaction ignored = {.sa_handler = SIG_IGN};
+    static struct tar tar;
+
+    begin(QUOTA_BYTES);
+    cr_assert_eq(sigaction(SIGXFSZ, &ignored, NULL), 0);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    for (int i = 0; i < 100; i++)
+        cr_assert_eq(unpack_one(&tar), -1);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &any), 0);
+    measure();
+    cr_assert_eq(write_bytes("g", QUOTA_BYTES - TAR_FILE_BYTES), 0, "%s", it.err.text);
+    cr_assert_eq(unpack_one(&tar), 0, "%s", it.err.text);
+    workspace_room_unref(room);
 }
