@@ -31,9 +31,10 @@
  * for a while. Nothing of their output is sent until READER asks for it; STARTED comes when the command was executed (or could
  * not be), ENDED as soon as it has ended, whoever reads. READER with a place is answered by PLACED, in order: what came before
  * it is of the old place, what comes behind it of the new one, and the run's credit is what it was at the beginning. Bytes that
- * are acknowledged stay for readers that were cut, AGENT_BEHIND_BYTES of each stream, until memory for output runs short or
- * EXIT is acknowledged; each stream has the whole share of a run. Without a reader such a run is slowed for as long as the last READER said, AGENT_HOLD_START_MS
- * after its start, and AGENT_HOLD_LINK_MS into a new link if the last one had a reader: time for it to come back.
+ * are acknowledged stay for readers that were cut, AGENT_BEHIND_BYTES of each stream, until something that is wanted needs the
+ * memory or EXIT is acknowledged; each stream has the whole share of a run. Without a reader such a run is slowed for as long
+ * as the last READER said, AGENT_HOLD_START_MS after its start, and AGENT_HOLD_LINK_MS into a new link if the last one had a
+ * reader: time for it to come back.
  *
  * Ends. EXIT comes after the run's last OUT and ERR, so a run whose reader takes nothing has no EXIT either: its processes are
  * gone in time all the same. A START is answered by STARTED or REFUSED within two seconds; it waits that long for a process
@@ -55,7 +56,8 @@ enum {
     AGENT_LINK_CREDIT = 512 * 1024,
     AGENT_STDIN_WINDOW = 128 * 1024,
     AGENT_RUN_KEEP_BYTES = 1024 * 1024,
-    AGENT_BEHIND_BYTES = 640 * 1024, /* of a stream of a watched run, behind what is acknowledged */
+    AGENT_BEHIND_BYTES =
+        6656 * 1024, /* of a watched run's stream: more than a client's kernel takes unread (tcp_rmem: 6 MiB) */
     AGENT_TOTAL_KEEP_BYTES = 8 * 1024 * 1024,
     AGENT_START_MAX = 4 * 1024 * 1024, /* a whole START, all its frames */
     AGENT_RUNS_MAX = 512,              /* known at once, finished ones included */

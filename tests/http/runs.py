@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import http.client
 import json
+import os
 import socket
+import struct
+import termios
 from typing import Any, Iterator
 
 import httpx
@@ -123,12 +127,19 @@ class Quick:
         return view
 
 
+SO_RCVBUFFORCE = 33  # asm-generic/socket.h
+KERNEL_BYTES = 3 << 20  # and as much again for what the kernel adds: 6 MiB, what tcp_rmem lets a socket have by default
+
+
 class Cut:
     """A reader over a socket of its own that takes what it wants and is gone without a word."""
 
     def __init__(self, run: Run, after: str, accept: str = "application/octet-stream") -> None:
         url = httpx.URL(run.session.broker.url)
-        self.socket = socket.create_connection((url.host, url.port), timeout=30 * SLOWNESS)
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE if os.geteuid() == 0 else socket.SO_RCVBUF, KERNEL_BYTES)
+        self.socket.settimeout(30 * SLOWNESS)
+        self.socket.connect((url.host, url.port))
         self.socket.sendall(
             f"GET /sessions/{run.session.id}{run.path('/output')}?after={after} HTTP/1.1\r\nHost: {url.host}:{url.port}\r\n"
             f"Accept: {accept}\r\nX-Sandbox-Token: {run.session.token}\r\n\r\n".encode()
@@ -155,6 +166,21 @@ class Cut:
         except (ConnectionResetError, TimeoutError):
             pass
         return bytes(body)
+
+    def unread(self) -> int:
+        """Bytes that the kernel holds for it."""
+        return struct.unpack("i", fcntl.ioctl(self.socket, termios.FIONREAD, b"\0" * 4))[0]
+
+    def wait_full(self) -> int:
+        """Until no more comes: the kernel is full, or all of the output is there. How much it holds."""
+        seen = [-1]
+
+        def still() -> bool:
+            seen.append(self.unread())
+            return len(seen) > 3 and len(set(seen[-4:])) == 1
+
+        wait_until(still, 30, "the kernel's buffer is full")
+        return seen[-1]
 
     def close(self) -> None:
         self.raw.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -169,6 +171,25 @@ def test_a_reader_that_is_cut_goes_on_at_its_byte(sandbox: Session) -> None:
         cuts += 1
     assert cuts > 5
     assert hashlib.sha256(got).hexdigest() == expected
+    assert run.end()["exit_code"] == 0
+
+
+def test_a_reader_that_is_cut_misses_nothing_of_what_its_kernel_held(sandbox: Session) -> None:
+    """Each is cut when its kernel is full: all of that was sent, and none of it was read."""
+    size = 48 << 20
+    data = random.Random(1).randbytes(size)
+    assert sandbox.request("PUT", "/content", params={"path": "data"}, content=data).status_code == 201
+    run = start(sandbox, ["cat", "data"])
+    got = bytearray()
+    lost = []
+    while len(got) < size:
+        reader = Cut(run, f"{len(got)}-0")
+        got += reader.read(8_000_000)
+        lost.append(reader.wait_full())
+        reader.close()
+        assert len(got) >= min(8_000_000 * len(lost), size), f"nothing after {len(got)}"
+    assert max(lost) > 1 << 20 or os.geteuid() != 0, lost
+    assert hashlib.sha256(got).digest() == hashlib.sha256(data).digest()
     assert run.end()["exit_code"] == 0
 
 

@@ -2,7 +2,8 @@
  *
  * A keep is a list of chunks in order of their offsets. It has a share of its own; all keeps together have
  * AGENT_TOTAL_KEEP_BYTES, beyond which each may still hold AGENT_KEEP_LEAST, so that one that nobody reads cannot stop
- * another.
+ * another. What is acknowledged may be kept behind, for a reader that comes back: it is spare, counts against no share, and
+ * goes as soon as anything else needs the memory, first where there is most of it.
  */
 #ifndef BERTH_AGENT_KEEP_H
 #define BERTH_AGENT_KEEP_H
@@ -18,7 +19,11 @@ struct agent_keep_chunk;
 struct agent_keep {
     struct agent_keep_chunk *first;
     struct agent_keep_chunk *last;
-    size_t held_bytes; /* memory of the chunks */
+    struct agent_keep_chunk *wanted; /* the first that is not all acknowledged; those before it are spare */
+    struct agent_keep *next_spare;   /* in the list of keeps that have spare chunks */
+    struct agent_keep *previous_spare;
+    size_t held_bytes;  /* memory of the chunks */
+    size_t spare_bytes; /* of it that of spare ones */
     size_t share_bytes;
     size_t behind_bytes; /* kept of what is acknowledged, while memory allows */
     uint64_t total;      /* bytes that ever came, dropped ones included */
@@ -27,8 +32,9 @@ struct agent_keep {
     bool dropped;  /* some that was not acknowledged */
 };
 
-/* Memory that all keeps hold now. */
+/* Memory that all keeps hold now, and of it what is not spare. */
 size_t agent_keep_held_bytes(void);
+size_t agent_keep_wanted_bytes(void);
 
 /* Bytes that may be added without dropping any. */
 size_t agent_keep_room(const struct agent_keep *keep);
@@ -52,9 +58,6 @@ void agent_keep_rewind(struct agent_keep *keep);
 
 /* Send from there; the end so far if that is before. */
 void agent_keep_seek(struct agent_keep *keep, uint64_t offset);
-
-/* While memory for output is short: free what is acknowledged and was only kept because there was some. */
-void agent_keep_reclaim(struct agent_keep *keep);
 
 /* Forget what is held; the counters stay. */
 void agent_keep_clear(struct agent_keep *keep);

@@ -182,8 +182,6 @@ static bool read_output(struct agent_run *run, struct agent_output *output)
     size_t max = sizeof bytes;
     ssize_t got;
 
-    if (wanted && run->reader && !last && agent_keep_room(&output->keep) < AGENT_KEEP_LEAST)
-        agent_keep_reclaim(&output->keep);
     if (wanted && run->reader && !last && agent_keep_room(&output->keep) < max)
         max = agent_keep_room(&output->keep);
     if (max == 0 || has_all(run, output)) {
@@ -377,11 +375,8 @@ static void resume(struct agent_run *run)
 
         if (output->source.fd < 0 || output->source.events || has_all(run, output))
             continue;
-        if (run->reader && !run->finished && agent_keep_room(&output->keep) < AGENT_KEEP_LEAST) {
-            agent_keep_reclaim(&output->keep);
-            if (agent_keep_room(&output->keep) < AGENT_KEEP_LEAST)
-                continue;
-        }
+        if (run->reader && !run->finished && agent_keep_room(&output->keep) < AGENT_KEEP_LEAST)
+            continue;
         (void)agent_watch(&output->source, EPOLLIN);
         if (run->taking)
             agent_run_settle(run);
@@ -391,7 +386,7 @@ static void resume(struct agent_run *run)
 /* The oldest finished run that nobody reads gives up its output when all memory for output is used. */
 static void drop_oldest(void)
 {
-    for (size_t i = 0; i < agent_table.count && agent_keep_held_bytes() >= AGENT_TOTAL_KEEP_BYTES; i++)
+    for (size_t i = 0; i < agent_table.count && agent_keep_wanted_bytes() >= AGENT_TOTAL_KEEP_BYTES; i++)
         if (agent_table.runs[i]->known && agent_table.runs[i]->finished && !agent_table.runs[i]->reader)
             for (int j = 0; j < 2; j++)
                 agent_keep_clear(&agent_table.runs[i]->output[j].keep);
@@ -407,7 +402,7 @@ void agent_run_sweep(void)
     int64_t next_ms;
     size_t kept = 0;
 
-    if (agent_keep_held_bytes() >= AGENT_TOTAL_KEEP_BYTES)
+    if (agent_keep_wanted_bytes() >= AGENT_TOTAL_KEEP_BYTES)
         drop_oldest();
     next_ms = agent_orphans_kill();
     for (size_t i = 0; i < agent_table.count; i++) {
