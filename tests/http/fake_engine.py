@@ -232,7 +232,8 @@ class FakeEngine(Engine):
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(self.socket)
         self.listener.listen(128)
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.accepting = threading.Thread(target=self._accept, daemon=True)
+        self.accepting.start()
 
     # ---- for tests
 
@@ -294,6 +295,8 @@ class FakeEngine(Engine):
 
     def close(self) -> None:
         super().close()
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.accepting.join()  # it would go on at the listener of the next engine, whose descriptor has the same number
         self.listener.close()
         with self.lock:
             connections = list(self.connections)
