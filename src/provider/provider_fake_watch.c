@@ -1,6 +1,7 @@
 /* Watched runs of the provider in memory: they live in their container, whoever holds them. */
 #include "provider_fake_private.h"
 
+#include "alloc.h"
 #include "clock.h"
 
 #include <signal.h>
@@ -74,6 +75,39 @@ void fake_keep_known_locked(struct fake_container *container, const uint32_t *kn
     }
 }
 
+static struct buf copy_of(const struct buf *from)
+{
+    struct buf copy = BUF_INIT(from->max);
+    struct error ignored = ERROR_INIT;
+
+    (void)buf_append(&copy, from->data, from->size, &ignored); /* it fitted there */
+    return copy;
+}
+
+/* A run lives in its container, not in what somebody still holds of a link that died: that is read to its end, and no more. */
+static struct fake_run *take_over_locked(struct fake_provider *self, const struct fake_container *container,
+                                         uint32_t number)
+{
+    struct fake_run *held = self->watched;
+    struct fake_run *run;
+
+    while (held && !(held->number == number && held->life == container->life && is_cut(held) &&
+                     strcmp(held->ref, container->listed.ref) == 0))
+        held = held->next;
+    if (!held)
+        return NULL;
+    unlist(&self->watched, held);
+    run = alloc_zero(sizeof *run);
+    *run = *held;
+    run->out = copy_of(&held->out);
+    run->err = copy_of(&held->err);
+    run->in = copy_of(&held->in);
+    run->cookie = 0;
+    held->applet = NULL;
+    held->life--; /* what is let go of is nothing of this container */
+    return run;
+}
+
 int fake_run_resume(struct sandbox *sandbox, uint32_t number, struct sandbox_run **ret_run, struct error *err)
 {
     struct fake_provider *self = fake_lock(sandbox->provider);
@@ -85,10 +119,12 @@ int fake_run_resume(struct sandbox *sandbox, uint32_t number, struct sandbox_run
         run = run->next;
     if (!((struct fake_sandbox *)sandbox)->alive) {
         result = fail(err, GONE, "the sandbox has ended");
-    } else if (!run) {
-        result = fail(err, NOT_FOUND, "the agent does not know run %u", number);
-    } else {
+    } else if (run) {
         unlist(&container->left, run);
+    } else if (!container || !(run = take_over_locked(self, container, number))) {
+        result = fail(err, NOT_FOUND, "the agent does not know run %u", number);
+    }
+    if (result == 0) {
         run->base.sandbox = sandbox_ref(sandbox);
         if (!run->ended)
             ((struct fake_sandbox *)sandbox)->running++;

@@ -214,11 +214,15 @@ Test(session_runs, a_link_that_is_cut_is_mended_and_loses_none)
 {
     struct sandbox_listed *listed;
     struct error err = ERROR_INIT;
+    struct run_reader *reader;
+    struct run_chunk chunk;
     size_t count;
 
     begin();
     must_open("s");
     must_start("s", "a", "cat");
+    /* One that reads holds on to the link that dies. */
+    cr_assert_eq(session_runs_read(sessions, "s", "a", 0, 0, &never, &reader, &err), 0, "%s", err.text);
     cr_assert_eq(provider->ops->list(provider, &never, &listed, &count, &err), 0);
     provider_fake_cut(provider, listed[0].ref);
     free(listed);
@@ -227,6 +231,10 @@ Test(session_runs, a_link_that_is_cut_is_mended_and_loses_none)
         error_clear(&err);
     }
     cr_assert(not(look("s", "a", &never).exit.lost));
+    cr_assert_eq(run_reader_next(reader, &never, &chunk, &err), 1, "%s", err.text);
+    cr_assert(chunk.size == 1 && chunk.data[0] == 'x');
+    cr_assert_eq(run_reader_next(reader, &never, &chunk, &err), 0, "%s", err.text);
+    run_reader_free(reader);
     end();
 }
 
