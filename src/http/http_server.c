@@ -19,9 +19,6 @@
 
 enum {
     BACKLOG = 1024,
-    SEGMENT_BYTES =
-        1460, /* Ethernet's. Over loopback it would be 65483, and a client could have 4 MB under way before it sees
-                             that it is refused; with this one 0.5 MB, and no transfer measured slower */
     OVER_LIMIT = 64, /* connections above max_connections that still get a 503; more are closed without a word */
     POOL_EXTRA_BYTES = 16384, /* beside a head: the table of its headers, and the head of the answer */
     WATCH_MS = 500,           /* how often silent and slow clients are looked for */
@@ -410,10 +407,8 @@ static void log_library(void *context, const char *format, va_list args)
 static bool listens(int fd, const struct addrinfo *at)
 {
     int one = 1;
-    int segment = SEGMENT_BYTES;
 
     return setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0 &&
-           setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment) == 0 &&
            bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0;
 }
 
