@@ -89,9 +89,10 @@ class Replays:
             wait_until(lambda: seen_dead(session), what="the broker sees that the container is gone")
 
         def runs(session: str, words: str) -> bool:
-            body = {"argv": ["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"], "run_id": "f" * 32}
-            answer = broker.client.post(f"/sessions/{session}/run", json=body)
-            return f"{words} " in answer.json()["stdout"].replace(f"-c echo begun; {words}", "")
+            """A process of exactly these words: what is about to become it is not it yet."""
+            script = r"for p in /proc/[0-9]*; do tr '\0' ' ' < $p/cmdline; echo; done 2>/dev/null"
+            answer = broker.client.post(f"/sessions/{session}/run", json={"argv": ["sh", "-c", script], "run_id": "f" * 32})
+            return f"{words} " in answer.json()["stdout"].splitlines()
 
         def wait_for(session: str, words: str) -> None:
             wait_until(lambda: runs(session, words), what=f"{words} runs in {session}")
