@@ -37,7 +37,7 @@ def processes() -> dict[int, Process]:
         if entry.isdigit():
             try:
                 found[int(entry)] = Process(int(entry))
-            except (OSError, ProcessLookupError):
+            except OSError:
                 pass  # it has ended
     return found
 
@@ -80,9 +80,7 @@ def stop_for_a_moment(pid: int) -> None:
             pass
 
 
-def main() -> int:
-    engine_dir = os.path.realpath(sys.argv[1])
-    command = subprocess.Popen(sys.argv[2:])
+def stop_them_until_it_ends(command: subprocess.Popen[bytes], engine_dir: str) -> None:
     stopped: dict[str, int] = {}
     looked_at = 0.0
     kinds: dict[str, list[int]] = {}
@@ -95,7 +93,16 @@ def main() -> int:
             stopped[kind] = stopped.get(kind, 0) + 1
         time.sleep(random.expovariate(1 / BETWEEN_MEAN_S))
     print("stopped for a moment:", ", ".join(f"{name} {count} times" for name, count in sorted(stopped.items())))
-    return command.returncode
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # through stop_for_a_moment(): nobody stays stopped
+    command = subprocess.Popen(sys.argv[2:])
+    try:
+        stop_them_until_it_ends(command, os.path.realpath(sys.argv[1]))
+    finally:
+        command.terminate()
+    return command.wait()
 
 
 if __name__ == "__main__":

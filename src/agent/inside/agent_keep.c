@@ -84,7 +84,7 @@ static void chunk_remove(struct agent_keep *keep, struct agent_keep_chunk *chunk
     free(chunk);
 }
 
-/* Somebody reads what is kept behind. */
+/* Somebody reads what is kept behind, or was cut while doing so. */
 static bool spare_is_read(const struct agent_keep *keep)
 {
     return keep->sent < keep->acked;
