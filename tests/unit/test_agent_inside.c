@@ -41,6 +41,29 @@ static void echo_works(struct peer *peer, uint32_t run)
     peer_result_done(&result);
 }
 
+/* A process's command line. In the middle of an exec it reads as empty, as that of a zombie or of a kernel's thread always
+ * does; but these have no file that they run. The old line or the new one is waited for, so that no process is overlooked. */
+static ssize_t command_line(const char *pid, char *line, size_t size)
+{
+    char path[300], file[8];
+    ssize_t got = 0;
+
+    for (long until = peer_now_ms() + 1000; got == 0 && peer_now_ms() < until;) {
+        int fd;
+
+        snprintf(path, sizeof path, "/proc/%s/cmdline", pid);
+        fd = open(path, O_RDONLY);
+        if (fd < 0)
+            return -1;
+        got = read(fd, line, size);
+        close(fd);
+        snprintf(path, sizeof path, "/proc/%s/exe", pid);
+        if (got == 0 && readlink(path, file, sizeof file) < 0)
+            return 0;
+    }
+    return got;
+}
+
 /* Processes whose command line holds a text: how a test finds what it left behind. */
 static int count_processes(const char *text)
 {
@@ -49,16 +72,11 @@ static int count_processes(const char *text)
 
     cr_assert(proc);
     for (struct dirent *entry; (entry = readdir(proc));) {
-        char path[300], line[512];
-        ssize_t size;
-        int fd;
+        char line[512];
+        ssize_t size = -1;
 
-        snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
-        fd = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? open(path, O_RDONLY) : -1;
-        if (fd < 0)
-            continue;
-        size = read(fd, line, sizeof line);
-        close(fd);
+        if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9')
+            size = command_line(entry->d_name, line, sizeof line);
         count += size > 0 && memmem(line, (size_t)size, text, strlen(text)) != NULL;
     }
     closedir(proc);
