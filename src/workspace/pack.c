@@ -1,20 +1,14 @@
 /* Making archives. */
 #include "alloc.h"
-#include "log.h"
-#include "map.h"
 #include "pack_private.h"
-#include "walk.h"
-#include "workspace_private.h"
+#include "pack_read.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { READ_BYTES = 64 * 1024, NAMES_MAX_BYTES = 900, KNOWN_MAX_BYTES = 16 * 1024 * 1024, CANCEL_EVERY = 64 };
+enum { ZERO_BYTES = 64 * 1024, CONSUME_BYTES = 64 * 1024, NAMES_MAX_BYTES = 900, CANCEL_EVERY = 64 };
 
 static const struct {
     const char *name;
@@ -65,8 +59,7 @@ locale_t pack_locale_enter(void)
 /* -- making -- */
 
 struct pack {
-    struct workspace *workspace;
-    struct walk *walk;
+    struct pack_reader *reader;
     struct archive *archive;
     struct archive *compressor; /* takes what `archive` makes; NULL: nothing does */
     bool refuses;               /* at an early end: what is written fails … */
@@ -76,16 +69,11 @@ struct pack {
     bool closed;
     struct buf out; /* made and not yet taken, from `taken` on */
     size_t taken;
-    int file; /* being read; -1 */
-    uint64_t left;
-    bool filling; /* with zeros: it has come to its end too early */
-    char *file_path;
-    struct map links; /* "dev:inode" of files with several names -> the first one's path */
-    size_t links_bytes;
+    bool in_file;     /* its header is written, its end is not */
+    uint64_t to_fill; /* with zeros: it came to its end too early */
     unsigned long steps;
     struct pack_report report;
     struct buf names;
-    char block[READ_BYTES];
 };
 
 static la_ssize_t write_out(struct archive *archive, void *context, const void *data, size_t size)
@@ -157,18 +145,10 @@ static int set_format(struct pack *pack, enum pack_format format, struct error *
 int pack_new(struct workspace *workspace, const char *path, enum pack_format format, struct pack **ret,
              struct error *err)
 {
-    auto_identity struct identity_guard guard = IDENTITY_GUARD_INIT;
     auto_pack_locale locale_t before = pack_locale_enter();
-    struct pack *pack;
-    struct walk *walk;
+    struct pack *pack = alloc_zero(sizeof *pack);
 
     (void)before;
-    if (workspace_identity_enter(workspace, &guard, err) < 0 || walk_new(workspace, path, &walk, err) < 0)
-        return -1;
-    pack = alloc_zero(sizeof *pack);
-    pack->workspace = workspace_ref(workspace);
-    pack->walk = walk;
-    pack->file = -1;
     pack->has_links = format != PACK_ZIP;
     pack->out.max = 64u * 1024 * 1024;
     pack->names.max = NAMES_MAX_BYTES;
@@ -176,17 +156,13 @@ int pack_new(struct workspace *workspace, const char *path, enum pack_format for
     pack->entry = archive_entry_new();
     if (!pack->archive || !pack->entry)
         abort();
-    if (set_format(pack, format, err) < 0) {
+    if (set_format(pack, format, err) < 0 ||
+        pack_reader_new(workspace, path, pack->has_links, &pack->reader, err) < 0) {
         pack_free(pack);
         return -1;
     }
     *ret = pack;
     return 0;
-}
-
-static void free_path(void *value, void *context)
-{
-    free(value);
 }
 
 void pack_free(struct pack *pack)
@@ -197,20 +173,15 @@ void pack_free(struct pack *pack)
      * so that is refused; of a zip with a few bytes. */
     pack->discards = true;
     pack->refuses = pack->has_links;
-    if (pack->file >= 0)
+    if (pack->in_file)
         (void)archive_write_finish_entry(pack->archive);
     pack->refuses = false;
-    cleanup_fd(&pack->file);
     archive_write_free(pack->archive);
     archive_write_free(pack->compressor);
     archive_entry_free(pack->entry);
-    walk_free(pack->walk);
+    pack_reader_free(pack->reader);
     buf_done(&pack->out);
     buf_done(&pack->names);
-    map_each(&pack->links, free_path, NULL);
-    map_done(&pack->links);
-    free(pack->file_path);
-    workspace_unref(pack->workspace);
     free(pack);
 }
 
@@ -241,166 +212,94 @@ static void skip(struct pack *pack, const char *path)
     note(pack, path);
 }
 
-/* The first path of a file with several names; NULL: this is it. */
-static const char *first_name(struct pack *pack, const struct stat *status, const char *path)
-{
-    char key[48];
-    const char *first;
-    size_t size = strlen(path) + sizeof key + 64;
-
-    if (!pack->has_links || !S_ISREG(status->st_mode) || status->st_nlink < 2)
-        return NULL;
-    (void)snprintf(key, sizeof key, "%llx:%llx", (unsigned long long)status->st_dev,
-                   (unsigned long long)status->st_ino);
-    first = map_get(&pack->links, key);
-    if (first || pack->links_bytes + size > KNOWN_MAX_BYTES)
-        return first; /* beyond what is kept in mind it is stored once more */
-    (void)map_put(&pack->links, key, alloc_str(path));
-    pack->links_bytes += size;
-    return NULL;
-}
-
-static int put_header(struct pack *pack, const char *path, const struct stat *status, const char *link,
-                      const char *hard_link, struct error *err)
+static int put_entry(struct pack *pack, const struct pack_item *item, struct error *err)
 {
     struct archive_entry *entry = archive_entry_clear(pack->entry);
+    bool has_content = S_ISREG(item->status.st_mode) && !item->same_as;
     int result;
 
-    archive_entry_copy_pathname(entry, path);
-    archive_entry_set_mode(entry, status->st_mode);
-    archive_entry_set_uid(entry, status->st_uid);
-    archive_entry_set_gid(entry, status->st_gid);
-    archive_entry_set_mtime(entry, status->st_mtim.tv_sec, status->st_mtim.tv_nsec);
-    archive_entry_set_size(entry, S_ISREG(status->st_mode) && !hard_link ? status->st_size : 0);
-    if (link)
-        archive_entry_copy_symlink(entry, link);
-    if (hard_link)
-        archive_entry_copy_hardlink(entry, hard_link);
+    archive_entry_copy_pathname(entry, item->path);
+    archive_entry_set_mode(entry, item->status.st_mode);
+    archive_entry_set_uid(entry, item->status.st_uid);
+    archive_entry_set_gid(entry, item->status.st_gid);
+    archive_entry_set_mtime(entry, item->status.st_mtim.tv_sec, item->status.st_mtim.tv_nsec);
+    archive_entry_set_size(entry, has_content ? item->status.st_size : 0);
+    if (item->target)
+        archive_entry_copy_symlink(entry, item->target);
+    if (item->same_as)
+        archive_entry_copy_hardlink(entry, item->same_as);
     result = archive_write_header(pack->archive, entry);
     if (result == ARCHIVE_FATAL)
         return fail(err, INTERNAL, "libarchive: %s", archive_error_string(pack->archive));
-    if (result < ARCHIVE_WARN) { /* this one cannot be told in this format */
-        skip(pack, path);
-        return 1;
+    if (result < ARCHIVE_WARN) { /* this one cannot be told in this format; its content is passed over */
+        skip(pack, item->path);
+        return 0;
     }
     pack->report.entries++;
+    pack->in_file = has_content;
     return 0;
 }
 
-static int put_link(struct pack *pack, const struct walk_entry *entry, struct error *err)
+static int put_content(struct pack *pack, const char *data, size_t size, struct error *err)
 {
-    auto_close int fd = openat(entry->dir_fd, entry->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    char target[PATH_MAX];
-    struct stat status;
-    ssize_t size;
-
-    if (fd < 0 || fstat(fd, &status) < 0 || !S_ISLNK(status.st_mode) ||
-        (size = readlinkat(fd, "", target, sizeof target - 1)) < 0) {
-        skip(pack, entry->path);
-        return 0;
-    }
-    target[size] = '\0';
-    return put_header(pack, entry->path, &status, target, NULL, err) < 0 ? -1 : 0;
-}
-
-static int put_directory(struct pack *pack, const struct walk_entry *entry, struct error *err)
-{
-    struct stat status;
-
-    if (fstatat(entry->dir_fd, entry->name, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(status.st_mode)) {
-        skip(pack, entry->path);
-        walk_prune(pack->walk);
-        return 0;
-    }
-    return put_header(pack, entry->path, &status, NULL, NULL, err) < 0 ? -1 : 0;
-}
-
-static int put_file(struct pack *pack, const struct walk_entry *entry, struct error *err)
-{
-    auto_close int fd = openat(entry->dir_fd, entry->name, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC);
-    const char *first;
-    struct stat status;
-    int result;
-
-    if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) {
-        skip(pack, entry->path);
-        return 0;
-    }
-    first = first_name(pack, &status, entry->path);
-    result = put_header(pack, entry->path, &status, NULL, first, err);
-    if (result != 0 || first)
-        return result < 0 ? -1 : 0;
-    pack->file = take_fd(&fd);
-    pack->left = (uint64_t)status.st_size;
-    free(pack->file_path);
-    pack->file_path = alloc_str(entry->path);
+    if (archive_write_data(pack->archive, data, size) < 0)
+        return fail(err, INTERNAL, "libarchive: %s", archive_error_string(pack->archive));
     return 0;
 }
 
-/* The next piece of the file that is being read. */
-static int put_data(struct pack *pack, struct error *err)
+static int end_file(struct pack *pack, struct error *err)
 {
-    size_t wanted = pack->left < READ_BYTES ? (size_t)pack->left : READ_BYTES;
-    ssize_t got = wanted && !pack->filling ? read(pack->file, pack->block, wanted) : 0;
-
-    if (got < 0 && errno == EINTR)
-        return 0;
-    if (got > 0) {
-        pack->left -= (uint64_t)got;
-        if (archive_write_data(pack->archive, pack->block, (size_t)got) < 0)
-            return fail(err, INTERNAL, "libarchive: %s", archive_error_string(pack->archive));
-        if (pack->left > 0)
-            return 0;
-    }
-    if (pack->left > 0) { /* it has become shorter, or cannot be read on: zeros up to the size that was told */
-        if (!pack->filling) {
-            pack->report.changed++;
-            note(pack, pack->file_path);
-            pack->filling = true;
-        }
-        memset(pack->block, 0, sizeof pack->block);
-        pack->left -= wanted;
-        if (archive_write_data(pack->archive, pack->block, wanted) < 0)
-            return fail(err, INTERNAL, "libarchive: %s", archive_error_string(pack->archive));
-        if (pack->left > 0)
-            return 0;
-    }
-    pack->filling = false;
-    cleanup_fd(&pack->file);
-    pack->file = -1;
-    return archive_write_finish_entry(pack->archive) < ARCHIVE_WARN
-               ? fail(err, INTERNAL, "libarchive: %s", archive_error_string(pack->archive))
-               : 0;
+    pack->in_file = false;
+    if (archive_write_finish_entry(pack->archive) < ARCHIVE_WARN)
+        return fail(err, INTERNAL, "libarchive: %s", archive_error_string(pack->archive));
+    return 0;
 }
 
-static int put_entry(struct pack *pack, const struct walk_entry *entry, struct error *err)
+/* A file that became shorter, or could not be read on: zeros up to the size that was told. */
+static int fill(struct pack *pack, struct error *err)
 {
-    if (entry->trouble) {
-        if (entry->trouble != ENOENT) /* it is gone: as if it had never been */
-            skip(pack, entry->path);
-        return 0;
-    }
-    switch (entry->type) {
-    case DT_DIR:
-        return put_directory(pack, entry, err);
-    case DT_LNK:
-        return put_link(pack, entry, err);
-    case DT_REG:
-        return put_file(pack, entry, err);
-    default:
-        skip(pack, entry->path);
-        return 0;
-    }
+    static const char zeros[ZERO_BYTES];
+    size_t size = pack->to_fill < ZERO_BYTES ? (size_t)pack->to_fill : ZERO_BYTES;
+
+    pack->to_fill -= size;
+    if (put_content(pack, zeros, size, err) < 0)
+        return -1;
+    return pack->to_fill > 0 ? 0 : end_file(pack, err);
 }
 
-static int step(struct pack *pack, struct error *err)
+static int put_item(struct pack *pack, const struct pack_item *item, struct error *err)
 {
-    struct walk_entry entry;
+    switch (item->kind) {
+    case PACK_ITEM_ENTRY:
+        return put_entry(pack, item, err);
+    case PACK_ITEM_CONTENT:
+        return pack->in_file ? put_content(pack, item->data, item->size, err) : 0;
+    case PACK_ITEM_END:
+        if (!pack->in_file)
+            return 0;
+        if (item->missing == 0)
+            return end_file(pack, err);
+        pack->report.changed++;
+        note(pack, item->path);
+        pack->to_fill = item->missing;
+        return 0;
+    case PACK_ITEM_SKIPPED:
+        skip(pack, item->path);
+        return 0;
+    }
+    return 0;
+}
 
-    if (pack->file >= 0)
-        return put_data(pack, err);
-    if (walk_next(pack->walk, &entry))
-        return put_entry(pack, &entry, err);
+static int step(struct pack *pack, const struct cancel *cancel, struct error *err)
+{
+    struct pack_item item;
+    int more;
+
+    if (pack->to_fill > 0)
+        return fill(pack, err);
+    more = pack_reader_next(pack->reader, cancel, &item, err);
+    if (more != 0)
+        return more < 0 ? -1 : put_item(pack, &item, err);
     pack->closed = true;
     if (archive_write_close(pack->archive) < ARCHIVE_WARN)
         return fail(err, INTERNAL, "libarchive: %s", archive_error_string(pack->archive));
@@ -411,15 +310,12 @@ static int step(struct pack *pack, struct error *err)
 
 int64_t pack_next(struct pack *pack, const struct cancel *cancel, char *out, size_t max, struct error *err)
 {
-    auto_identity struct identity_guard guard = IDENTITY_GUARD_INIT;
     auto_pack_locale locale_t before = pack_locale_enter();
     size_t size;
 
     (void)before;
-    if (workspace_identity_enter(pack->workspace, &guard, err) < 0)
-        return -1;
     while (pack->out.size - pack->taken < max && !pack->closed)
-        if ((pack->steps++ % CANCEL_EVERY == 0 && cancel_check(cancel, err) < 0) || step(pack, err) < 0)
+        if ((pack->steps++ % CANCEL_EVERY == 0 && cancel_check(cancel, err) < 0) || step(pack, cancel, err) < 0)
             return -1;
     size = pack->out.size - pack->taken < max ? pack->out.size - pack->taken : max;
     memcpy(out, buf_str(&pack->out) + pack->taken, size);
@@ -427,7 +323,7 @@ int64_t pack_next(struct pack *pack, const struct cancel *cancel, char *out, siz
     if (pack->taken == pack->out.size) {
         buf_clear(&pack->out);
         pack->taken = 0;
-    } else if (pack->taken > READ_BYTES) {
+    } else if (pack->taken > CONSUME_BYTES) {
         buf_consume(&pack->out, pack->taken);
         pack->taken = 0;
     }
