@@ -186,6 +186,8 @@ int session_files_begin(struct sessions *sessions, const char *id, bool write, s
  * (CONFLICT while that is not known). CONFLICT without a root. */
 int session_place_begin(struct sessions *sessions, const char *id, bool write, struct session_files *ret,
                         struct error *err);
+/* A snapshot has taken the workspace's place since: what was written went with what was there before. */
+bool session_files_replaced(const struct session_files *files);
 /* Ends it and records the event: ok if `failure` is NULL, else what it says. */
 void session_files_end(struct sessions *sessions, struct session_files *files, const char *op, const char *target,
                        size_t target_size, const struct error *failure, int64_t started_mono_us);

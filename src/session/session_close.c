@@ -160,8 +160,9 @@ static int mark(struct sessions *sessions, const char *id, struct store_workspac
     return store_workspace_put(sessions->store, workspace, err);
 }
 
-/* The id is claimed: nobody opens it. From here on nobody begins to read it either. */
-static int may_expire(struct sessions *sessions, const char *id, int64_t ttl_ms, struct error *err)
+/* The id is claimed: nobody opens it. From here on nobody begins to read it either: `ret_retired` is its slot, "" there is none. */
+static int may_expire(struct sessions *sessions, const char *id, int64_t ttl_ms, char ret_retired[WORKSPACE_SLOT_BYTES],
+                      struct error *err)
 {
     char slot[WORKSPACE_SLOT_BYTES];
     struct store_stored row;
@@ -173,7 +174,10 @@ static int may_expire(struct sessions *sessions, const char *id, int64_t ttl_ms,
         return fail(err, CONFLICT, "The workspace is to stay: %s", id);
     if (!sessions->root || workspace_find(sessions->root, id, slot, err) < 0)
         return 0;
-    return workspace_slot_retire(sessions->root, slot, err);
+    if (workspace_slot_retire(sessions->root, slot, err) < 0)
+        return -1;
+    memcpy(ret_retired, slot, sizeof slot);
+    return 0;
 }
 
 struct session *session_claim_id(struct sessions *sessions, const char *id, struct error *err)
@@ -214,18 +218,18 @@ int session_purge_closed(struct sessions *sessions, const char *id, int64_t ttl_
 {
     struct store_workspace workspace = {.slot = ""};
     struct session *claim = session_claim_id(sessions, id, err);
+    char retired[WORKSPACE_SLOT_BYTES] = "";
     int result;
 
     if (!claim)
         return -1;
-    result = ttl_ms >= 0 ? may_expire(sessions, id, ttl_ms, err) : 0;
+    result = ttl_ms >= 0 ? may_expire(sessions, id, ttl_ms, retired, err) : 0;
     if (result == 0)
         result = mark(sessions, id, &workspace, err);
     if (result == 0)
         result = purge_marked(claim, workspace.slot, cancel, err);
-
-    if (ttl_ms >= 0 && sessions->root)
-        workspace_slot_unretire(sessions->root);
+    if (retired[0])
+        workspace_slot_unretire(sessions->root, retired);
     session_unclaim_id(claim);
     if (result == 0)
         feed_record(sessions, "purged", id, workspace.tenant, "");

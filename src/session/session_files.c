@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { NAME_TRIES = 4 }; /* a restore may come between a name and what it leads to */
+
 bool sessions_keep_workspaces(const struct sessions *sessions)
 {
     return sessions->root != NULL;
@@ -31,7 +33,18 @@ void session_slot(struct session *session, char ret[STORE_SLOT_BYTES])
     sessions_unlock(session->owner);
 }
 
-int session_workspace_open(struct session *session, struct error *err)
+static bool leads_to(struct session *session, const char *slot)
+{
+    bool does;
+
+    sessions_lock(session->owner);
+    does = strcmp(session->slot, slot) == 0;
+    sessions_unlock(session->owner);
+    return does;
+}
+
+/* 1: open; 0: the session's name led to another slot meanwhile. */
+static int open_slot(struct session *session, struct error *err)
 {
     struct sessions *sessions = session->owner;
     struct workspace_identity identity;
@@ -45,12 +58,12 @@ int session_workspace_open(struct session *session, struct error *err)
     identity = (struct workspace_identity){session->files_uid, session->files_gid};
     sessions_unlock(sessions);
     if (workspace_open(sessions->root, slot, &identity, &opened, err) < 0)
-        return -1;
+        return leads_to(session, slot) ? -1 : 0;
     sessions_lock(sessions);
     if (strcmp(slot, session->slot) != 0) {
         sessions_unlock(sessions);
         workspace_unref(opened);
-        return fail(err, UNAVAILABLE, "The workspace was replaced by a snapshot of it this moment");
+        return 0;
     }
     before = take_ptr(session->workspace);
     workspace_room_begin(session->room, room);
@@ -60,7 +73,21 @@ int session_workspace_open(struct session *session, struct error *err)
     session->workspace_gid = identity.gid;
     sessions_unlock(sessions);
     workspace_unref(before);
-    return 0;
+    return 1;
+}
+
+int session_workspace_open(struct session *session, struct error *err)
+{
+    for (int tries = 0; tries < NAME_TRIES; tries++) {
+        int result;
+
+        error_clear(err);
+        result = open_slot(session, err);
+        if (result != 0)
+            return result < 0 ? -1 : 0;
+    }
+    error_clear(err);
+    return fail(err, UNAVAILABLE, "The workspace is replaced by snapshots of it again and again");
 }
 
 void session_workspace_get(struct session *session, struct session_workspace *ret)
@@ -155,6 +182,11 @@ static const char *failure_word(const struct error *failure)
     }
 }
 
+bool session_files_replaced(const struct session_files *files)
+{
+    return !leads_to(files->session, workspace_slot(files->workspace));
+}
+
 void session_files_end(struct sessions *sessions, struct session_files *files, const char *op, const char *target,
                        size_t target_size, const struct error *failure, int64_t started_mono_us)
 {
@@ -172,9 +204,26 @@ void session_files_end(struct sessions *sessions, struct session_files *files, c
     files->workspace = NULL;
 }
 
-int sessions_archive(struct sessions *sessions, const char *id, struct workspace **ret_workspace, struct error *err)
+int stored_open(struct sessions *sessions, const char *id, char ret_slot[WORKSPACE_SLOT_BYTES],
+                struct workspace **ret_workspace, struct error *err)
 {
     static const struct workspace_identity operator_identity = {-1, -1};
+
+    for (int tries = 0; tries < NAME_TRIES; tries++) {
+        error_clear(err);
+        if (workspace_find(sessions->root, id, ret_slot, err) < 0)
+            break;
+        if (workspace_open(sessions->root, ret_slot, &operator_identity, ret_workspace, err) == 0)
+            return 0;
+        if (err->code != ERROR_NOT_FOUND)
+            return -1;
+        /* a snapshot may have taken its place between the two */
+    }
+    return err->code == ERROR_NOT_FOUND ? fail(err, NOT_FOUND, "No workspace for session: %s", id) : -1;
+}
+
+int sessions_archive(struct sessions *sessions, const char *id, struct workspace **ret_workspace, struct error *err)
+{
     char slot[WORKSPACE_SLOT_BYTES];
 
     if (!sessions->root)
@@ -182,8 +231,5 @@ int sessions_archive(struct sessions *sessions, const char *id, struct workspace
             err, CONFLICT,
             "This service keeps no workspaces on disk. Set SANDBOXD_WORKSPACE_ROOT (workspace_root) to read files "
             "without a sandbox.");
-    if (workspace_find(sessions->root, id, slot, err) < 0 ||
-        workspace_open(sessions->root, slot, &operator_identity, ret_workspace, err) < 0)
-        return err->code == ERROR_NOT_FOUND ? fail(err, NOT_FOUND, "No workspace for session: %s", id) : -1;
-    return 0;
+    return stored_open(sessions, id, slot, ret_workspace, err);
 }

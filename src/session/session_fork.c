@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { COPY_TIMEOUT_MS = 900000, SNAPSHOTS_MAX = 100 };
+enum { COPY_TIMEOUT_MS = 900000, SNAPSHOTS_MAX = 100, COPY_TRIES = 4 };
 
 static const char *how_it_was(enum workspace_fork_kind how)
 {
@@ -50,12 +50,9 @@ static void source_done(struct source *source)
 
 static int source_find(struct sessions *sessions, const char *id, struct source *ret, struct error *err)
 {
-    static const struct workspace_identity operator_identity = {-1, -1};
-
     if (!sessions->root)
         return fail(err, CONFLICT, "This service keeps no workspaces on disk (SANDBOXD_WORKSPACE_ROOT)");
-    if (workspace_find(sessions->root, id, ret->slot, err) < 0 || stored_row(sessions, id, &ret->row, err) < 0 ||
-        workspace_open(sessions->root, ret->slot, &operator_identity, &ret->held, err) < 0)
+    if (stored_open(sessions, id, ret->slot, &ret->held, err) < 0 || stored_row(sessions, id, &ret->row, err) < 0)
         return err->code == ERROR_NOT_FOUND ? fail(err, NOT_FOUND, "No workspace for session: %s", id) : -1;
     return 0;
 }
@@ -63,22 +60,27 @@ static int source_find(struct sessions *sessions, const char *id, struct source 
 int fork_copy(struct sessions *sessions, const char *from_id, const char *tenant, const struct cancel *cancel,
               char ret_slot[WORKSPACE_SLOT_BYTES], const char **ret_how, struct error *err)
 {
-    auto_cleanup(source_done) struct source source = {.held = NULL};
-    struct cancel never = CANCEL_NEVER;
-    struct error ignored = ERROR_INIT;
-    struct store_workspace now;
-    char slot[WORKSPACE_SLOT_BYTES];
+    for (int tries = 0; tries < COPY_TRIES; tries++) {
+        auto_cleanup(source_done) struct source source = {.held = NULL};
+        struct error ignored = ERROR_INIT;
+        struct store_workspace now;
+        char slot[WORKSPACE_SLOT_BYTES];
+        bool is_there;
 
-    if (source_find(sessions, from_id, &source, err) < 0 ||
-        copy_slot(sessions, source.slot, tenant ? tenant : source.row.workspace.tenant, cancel, ret_slot, ret_how,
-                  err) < 0)
-        return -1;
-    /* Whoever removes it says so before the first file goes: what was copied is whole if nobody has. */
-    if (store_workspace_get(sessions->store, from_id, &now, &ignored) == 0 && !now.purging &&
-        workspace_find(sessions->root, from_id, slot, &ignored) == 0 && strcmp(slot, source.slot) == 0)
-        return 0;
-    error_clear(&ignored);
-    (void)workspace_slot_remove(sessions->root, ret_slot, &never, &ignored);
+        if (source_find(sessions, from_id, &source, err) < 0 ||
+            copy_slot(sessions, source.slot, tenant ? tenant : source.row.workspace.tenant, cancel, ret_slot, ret_how,
+                      err) < 0)
+            return -1;
+        /* Whoever removes it says so before the first file goes: what was copied is whole if nobody has. */
+        is_there = store_workspace_get(sessions->store, from_id, &now, &ignored) == 0 && !now.purging &&
+                   workspace_find(sessions->root, from_id, slot, &ignored) == 0;
+        if (is_there && strcmp(slot, source.slot) == 0)
+            return 0;
+        error_clear(&ignored);
+        (void)workspace_slot_remove(sessions->root, ret_slot, &(struct cancel)CANCEL_NEVER, &ignored);
+        if (!is_there)
+            break; /* else a snapshot has taken its place */
+    }
     return fail(err, NOT_FOUND, "The workspace was removed meanwhile: %s", from_id);
 }
 

@@ -182,6 +182,7 @@ struct sessions {
     /* of the recovery: slots on the disk that nobody names, to be removed; the watcher's from the start on */
     char (*orphan_slots)[WORKSPACE_SLOT_BYTES];
     size_t orphan_count;
+    struct replaced_slot *replaced; /* [lock] by snapshots, while somebody read them */
 
     bool threads_started;
     pthread_t reaper_thread;
@@ -437,6 +438,9 @@ void sweep_containers(struct sessions *sessions, int64_t ttl_s, const struct can
 /* -- session_stored.c -- */
 /* What the store has of a workspace; a directory without a row gets one, used now. NOT_FOUND: neither. */
 int stored_row(struct sessions *sessions, const char *id, struct store_stored *ret, struct error *err);
+/* What an id leads to now, as the operator; NOT_FOUND. The caller has looked that there is a root, and unrefs. */
+int stored_open(struct sessions *sessions, const char *id, char ret_slot[WORKSPACE_SLOT_BYTES],
+                struct workspace **ret_workspace, struct error *err);
 /* More than the settings allow one workspace? */
 bool stored_over_quota(const struct sessions *sessions, int64_t bytes, int64_t files);
 /* Have the file system keep the limits for a slot, where it can: its own, and its tenant's ("" nobody's). */
@@ -460,6 +464,15 @@ int fork_find_snapshot(struct sessions *sessions, const char *id, const char *sn
 int fork_copy_snapshot(struct sessions *sessions, const char *id, const char *snapshot_id, const struct cancel *cancel,
                        char ret_slot[WORKSPACE_SLOT_BYTES], const char **ret_how, struct error *err);
 int fork_forget_snapshots(struct sessions *sessions, const char *id, const struct cancel *cancel, struct error *err);
+
+/* -- session_restore.c -- */
+struct replaced_slot {
+    struct replaced_slot *next;
+    char slot[WORKSPACE_SLOT_BYTES];
+};
+/* Removes what snapshots have replaced and nobody reads any more. */
+void restore_sweep(struct sessions *sessions, const struct cancel *cancel);
+void restore_forget(struct sessions *sessions); /* the list, not what it names; no thread is there any more */
 
 /* -- session_event.c -- */
 void event_record(struct session *session, const char *op, const char *target, size_t target_size, bool ok,

@@ -109,6 +109,7 @@ void *reaper_run(void *context)
         freeze(sessions, list, count, &cancel);
         registry_list_free(list, count);
         tenants_sweep(sessions);
+        restore_sweep(sessions, &cancel);
         if (clock_mono_ms() >= sweep_at_ms) {
             sweep(sessions, policy, &cancel);
             sweep_at_ms = clock_mono_ms() + sessions->settings.cleanup_interval_s * 1000;

@@ -2,6 +2,7 @@
  * that is the moment of the restoring, and rows that a death left behind follow it at the next start (session_recover.c). */
 #include "session_private.h"
 
+#include "alloc.h"
 #include "clock.h"
 #include "log.h"
 
@@ -9,13 +10,58 @@
 
 enum { RESTORE_TIMEOUT_MS = 900000 };
 
-/* What was there before is nobody's: a start removes what is left of it. */
-static void remove_old(struct sessions *sessions, const char *id, const char *old, const struct cancel *cancel)
-{
-    struct error late = ERROR_INIT;
+/* -- what was there before: nobody's, but whoever reads it reads on, and it goes with the last of them. What a death leaves of it a
+ * start removes -- */
 
-    if (workspace_slot_remove(sessions->root, old, cancel, &late) < 0)
-        log_warn("restore.slot_left", log_s("session", id), log_s("slot", old), log_e(&late));
+/* False: somebody reads it. */
+static bool remove_unread(struct sessions *sessions, const char *slot, const struct cancel *cancel)
+{
+    struct error err = ERROR_INIT;
+
+    if (workspace_slot_retire(sessions->root, slot, &err) < 0)
+        return false;
+    if (workspace_slot_remove(sessions->root, slot, cancel, &err) < 0)
+        log_warn("restore.slot_left", log_s("slot", slot), log_e(&err));
+    workspace_slot_unretire(sessions->root, slot);
+    return true;
+}
+
+static void remove_old(struct sessions *sessions, const char *slot, const struct cancel *cancel)
+{
+    struct replaced_slot *replaced;
+
+    if (remove_unread(sessions, slot, cancel))
+        return;
+    replaced = alloc_zero(sizeof *replaced);
+    (void)snprintf(replaced->slot, sizeof replaced->slot, "%s", slot);
+    sessions_lock(sessions);
+    replaced->next = sessions->replaced;
+    sessions->replaced = replaced;
+    sessions_unlock(sessions);
+}
+
+void restore_sweep(struct sessions *sessions, const struct cancel *cancel)
+{
+    struct replaced_slot *list;
+
+    sessions_lock(sessions);
+    list = take_ptr(sessions->replaced);
+    sessions_unlock(sessions);
+    while (list) {
+        auto_free struct replaced_slot *replaced = list;
+
+        list = replaced->next;
+        remove_old(sessions, replaced->slot, cancel);
+    }
+}
+
+void restore_forget(struct sessions *sessions)
+{
+    while (sessions->replaced) {
+        auto_free struct replaced_slot *replaced = sessions->replaced;
+
+        sessions->replaced = replaced->next;
+    }
 }
 
 /* -- of a closed session: the id is claimed meanwhile -- */
@@ -61,7 +107,7 @@ static int put_in_place_of_closed(struct session *claim, const struct restoring 
     row.last_use_unix_ms = clock_unix_ms();
     if (store_workspace_put(sessions->store, &row, err) < 0)
         return -1;
-    remove_old(sessions, claim->id, old, cancel);
+    remove_old(sessions, old, cancel);
     (void)store_slot_delete(sessions->store, before, &late);
     return 0;
 }
@@ -120,7 +166,7 @@ static int put_in_place_of_open(struct session *session, const struct restoring 
     move_session(session, restoring->slot);
     sandbox_slot_row(session, &row);
     result = store_session_move(sessions->store, session->id, before, &row, clock_unix_ms(), err);
-    remove_old(sessions, session->id, old, cancel);
+    remove_old(sessions, old, cancel);
     return result;
 }
 

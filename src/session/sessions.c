@@ -226,6 +226,7 @@ void sessions_free(struct sessions *sessions)
     pool_done(sessions);
     policy_unref(sessions->policy);
     free(sessions->orphan_slots);
+    restore_forget(sessions);
     (void)pthread_mutex_destroy(&sessions->limits_lock);
     (void)pthread_mutex_destroy(&sessions->lock);
     free(sessions);

@@ -111,6 +111,8 @@ static int perform(struct work *work, const struct operation *operation, struct 
     work->path = path;
     if (result == 0)
         result = operation->work(work, reply, err);
+    if (result == 0 && operation->writes && session_files_replaced(&files))
+        result = fail(err, HANDOVER, "The workspace was replaced by a snapshot of it meanwhile");
     if (result < 0)
         word_failure(work, err);
     target_size = wire_quote_text(work->sent.data, work->sent.size, target);

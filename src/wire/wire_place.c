@@ -64,6 +64,8 @@ static void explain(const struct wire_place *place, struct error *err)
 
 int wire_place_end(struct wire_place *place, const char *op, int result, struct error *err)
 {
+    if (result == 0 && place->writes && place->files.session && session_files_replaced(&place->files))
+        result = fail(err, CONFLICT, "The workspace was replaced by a snapshot of it meanwhile: nothing is written");
     if (place->files.session) {
         char target[WIRE_TARGET_BYTES];
         size_t size = wire_quote_text(place->sent.data ? place->sent.data : "", place->sent.size, target);

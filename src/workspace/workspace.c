@@ -114,13 +114,22 @@ void workspace_use_room(struct workspace *workspace, struct workspace_room *room
     workspace->room = workspace_room_ref(room);
 }
 
+static struct retired_slot **find_retired_locked(struct workspace_root *root, const char *slot)
+{
+    struct retired_slot **link = &root->retired;
+
+    while (*link && strcmp((*link)->slot, slot) != 0)
+        link = &(*link)->next;
+    return link;
+}
+
 /* Counted among the open ones of its slot; NOT_FOUND if that is retired. */
 static int enlist(struct workspace_root *root, struct workspace *workspace, struct error *err)
 {
     bool is_retired;
 
     (void)pthread_mutex_lock(&root->open_lock);
-    is_retired = strcmp(root->retired, workspace->slot) == 0;
+    is_retired = *find_retired_locked(root, workspace->slot) != NULL;
     if (!is_retired) {
         workspace->root = root;
         workspace->next = root->open;
@@ -135,42 +144,52 @@ static int enlist(struct workspace_root *root, struct workspace *workspace, stru
 
 int workspace_slot_retire(struct workspace_root *root, const char *slot, struct error *err)
 {
-    bool is_held = false;
+    struct retired_slot *retired = alloc_zero(sizeof *retired);
+    bool is_held;
 
+    (void)snprintf(retired->slot, sizeof retired->slot, "%s", slot);
     (void)pthread_mutex_lock(&root->open_lock);
+    is_held = *find_retired_locked(root, slot) != NULL;
     for (const struct workspace *open = root->open; open && !is_held; open = open->next)
         is_held = strcmp(open->slot, slot) == 0;
-    if (!is_held)
-        (void)snprintf(root->retired, sizeof root->retired, "%s", slot);
+    if (!is_held) {
+        retired->next = root->retired;
+        root->retired = take_ptr(retired);
+    }
     (void)pthread_mutex_unlock(&root->open_lock);
+    free(retired);
     return is_held ? fail(err, CONFLICT, "The workspace is being read") : 0;
 }
 
-void workspace_slot_unretire(struct workspace_root *root)
+void workspace_slot_unretire(struct workspace_root *root, const char *slot)
 {
+    struct retired_slot **link;
+    struct retired_slot *retired;
+
     (void)pthread_mutex_lock(&root->open_lock);
-    root->retired[0] = '\0';
+    link = find_retired_locked(root, slot);
+    retired = *link;
+    if (retired)
+        *link = retired->next;
     (void)pthread_mutex_unlock(&root->open_lock);
+    free(retired);
 }
 
 int workspace_open(struct workspace_root *root, const char *slot, const struct workspace_identity *identity,
                    struct workspace **ret_workspace, struct error *err)
 {
-    auto_close int fd = workspace_root_open_slot(root, slot, err);
     auto_identity struct identity_guard guard = IDENTITY_GUARD_INIT;
     struct error cannot = ERROR_INIT;
-    struct workspace *workspace;
+    struct workspace *workspace = alloc_zero(sizeof *workspace);
 
-    if (fd < 0)
-        return -1;
-    workspace = alloc_zero(sizeof *workspace);
     atomic_init(&workspace->refs, 1);
     workspace->identity = *identity;
     workspace->changes_uid = identity->uid >= 0 && (uid_t)identity->uid != geteuid();
     workspace->changes_gid = identity->gid >= 0 && (gid_t)identity->gid != getegid();
-    workspace->fd = take_fd(&fd);
+    workspace->fd = -1;
     (void)snprintf(workspace->slot, sizeof workspace->slot, "%s", slot);
-    if (enlist(root, workspace, err) < 0) {
+    /* Counted before it is looked for: who retires the slot either sees us or has taken the directory away. */
+    if (enlist(root, workspace, err) < 0 || (workspace->fd = workspace_root_open_slot(root, slot, err)) < 0) {
         workspace_unref(workspace);
         return -1;
     }
@@ -178,6 +197,11 @@ int workspace_open(struct workspace_root *root, const char *slot, const struct w
         sweep(workspace);
     *ret_workspace = workspace;
     return 0;
+}
+
+const char *workspace_slot(const struct workspace *workspace)
+{
+    return workspace->slot;
 }
 
 struct workspace *workspace_ref(struct workspace *workspace)
@@ -197,7 +221,7 @@ void workspace_unref(struct workspace *workspace)
             workspace->next->link = workspace->link;
         (void)pthread_mutex_unlock(&workspace->root->open_lock);
     }
-    (void)close(workspace->fd);
+    cleanup_fd(&workspace->fd);
     workspace_room_unref(workspace->room);
     free(workspace);
 }

@@ -125,11 +125,13 @@ struct workspace_identity {
 int workspace_open(struct workspace_root *root, const char *slot, const struct workspace_identity *identity,
                    struct workspace **ret_workspace, struct error *err);
 struct workspace *workspace_ref(struct workspace *workspace);
-void workspace_unref(struct workspace *workspace); /* before the root is closed */
-/* Before a sweep takes a slot: from now on nobody can open it (NOT_FOUND). CONFLICT: somebody has it open. One slot at a time;
- * workspace_slot_unretire() when it is gone, or stays after all. Never block. */
+void workspace_unref(struct workspace *workspace);             /* before the root is closed */
+const char *workspace_slot(const struct workspace *workspace); /* borrowed */
+/* Before a slot is removed that somebody may read: from now on nobody can open it (NOT_FOUND). CONFLICT: somebody has it open, or
+ * has retired it. workspace_slot_unretire() when it is gone, or stays after all; of one that is not retired it does nothing. Never
+ * block. */
 int workspace_slot_retire(struct workspace_root *root, const char *slot, struct error *err);
-void workspace_slot_unretire(struct workspace_root *root);
+void workspace_slot_unretire(struct workspace_root *root, const char *slot);
 
 /* What a listing or stat says. `name` may hold any byte but '/' and NUL. */
 struct workspace_entry {

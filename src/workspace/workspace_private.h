@@ -8,15 +8,20 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+struct retired_slot {
+    struct retired_slot *next;
+    char slot[WORKSPACE_SLOT_BYTES];
+};
+
 struct workspace_root {
     int fd;       /* the root itself */
     int slots_fd; /* .slots */
     char *path;
     pthread_mutex_t open_lock;
-    struct workspace *open;             /* [open_lock] those that somebody holds */
-    char retired[WORKSPACE_SLOT_BYTES]; /* [open_lock] "" none; nobody opens it any more */
-    atomic_bool groups_left;            /* quota groups of slots that are gone may be there */
-    atomic_bool has_projects;           /* slots are made as projects */
+    struct workspace *open;       /* [open_lock] those that somebody holds */
+    struct retired_slot *retired; /* [open_lock] nobody opens these any more */
+    atomic_bool groups_left;      /* quota groups of slots that are gone may be there */
+    atomic_bool has_projects;     /* slots are made as projects */
 };
 
 struct workspace {

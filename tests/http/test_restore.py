@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import tarfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Iterator
@@ -209,10 +211,18 @@ def test_restores_writes_commands_and_sleep_at_once(fake: FakeEngine, make_broke
             if status not in allowed:
                 odd.append(status)
 
+    def once_more() -> httpx.Response:
+        """A copy of what is there at some moment, and away with it."""
+        made = session.request("POST", "/snapshots", json={})
+        return session.request("DELETE", f"/snapshots/{made.json()['snapshot_id']}") if made.status_code == 200 else made
+
     threads = [
         threading.Thread(target=often, args=(lambda: restore(session, taken), (200,))),
         threading.Thread(target=often, args=(lambda: session.files_write("/workspace/f", b"old"), (204, 409))),
-        threading.Thread(target=often, args=(lambda: session.request("PUT", "/content", params={"path": "f"}, content=b"old"), (200, 201, 204, 404, 409, 503))),
+        threading.Thread(target=often, args=(lambda: session.request("PUT", "/content", params={"path": "f"}, content=b"old"), (200, 201, 204, 409))),
+        threading.Thread(target=often, args=(lambda: session.files("read", "/workspace/f"), (200, 409))),
+        threading.Thread(target=often, args=(lambda: broker.archive("s", "read_bytes", path="f"), (200,))),
+        threading.Thread(target=often, args=(once_more, (204,))),
         threading.Thread(target=often, args=(lambda: session.post_run(["say", "x"]), (200, 409, 410, 502, 503))),
         threading.Thread(target=often, args=(lambda: session.request("POST", "/hibernate"), (200, 409))),
     ]
@@ -225,3 +235,72 @@ def test_restores_writes_commands_and_sleep_at_once(fake: FakeEngine, make_broke
     assert session.run(["say", "well"])["stdout"] == "well\n"
     wait_until(lambda: len(slots(broker)) == 2, 10, "no slot is left")
     wait_until(lambda: len(fake.ours()) <= 1, 10, "no container is left")
+
+
+# ---- what is in the middle of being read or written
+
+
+FILES, FILE_BYTES = 6, 8 << 20  # more than sockets hold
+
+
+def fill(session: Session) -> dict[str, bytes]:
+    """Files beside those of snapshot(), which it does not hold."""
+    content = {f"large/{i}": os.urandom(1 << 16) * (FILE_BYTES >> 16) for i in range(FILES)}
+    (session.workspace / "large").mkdir()
+    for name, data in content.items():
+        (session.workspace / name).write_bytes(data)
+    return content
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["open", "closed"])
+def test_who_reads_what_was_there_before_reads_it_whole(fake: FakeEngine, make_broker: Callable[..., Broker], is_open: bool) -> None:
+    broker = make_broker(engine=fake, cleanup_interval=1)
+    session = broker.open("s")
+    taken = snapshot(session)
+    content = fill(session)
+    if not is_open:
+        session.close()
+    kind = "sessions" if is_open else "workspaces"
+    with broker.client.stream("GET", f"/{kind}/s/archive") as answer, broker.client.stream("GET", f"/{kind}/s/content", params={"path": "large/0"}) as one:
+        assert answer.status_code == one.status_code == 200
+        pieces, piece = answer.iter_bytes(), one.iter_bytes()
+        got, whole = next(pieces), next(piece)
+        assert broker.client.post(f"/workspaces/s/snapshots/{taken}/restore").status_code == 200
+        assert len(slots(broker)) == 3, "what is read stays until it is"
+        assert broker.client.get(f"/{kind}/s/content", params={"path": "f"}).content == b"old"
+        assert broker.client.get(f"/{kind}/s/content", params={"path": "large/0"}).status_code == 404
+        got += b"".join(pieces)
+        whole += b"".join(piece)
+    assert whole == content["large/0"]
+    with tarfile.open(fileobj=io.BytesIO(got)) as tar:
+        assert {m.name: tar.extractfile(m).read() for m in tar if m.isfile()} == content | {"f": b"new", "later": b"x"}  # type: ignore[union-attr]
+    wait_until(lambda: len(slots(broker)) == 2, 10, "it goes once nobody reads it")
+    assert os.listdir(broker.root / "s" / "workspace") == ["f"]
+
+
+@pytest.mark.parametrize("what", ["content", "archive"])
+def test_an_upload_into_what_is_replaced_meanwhile_is_not_said_to_be_there(fake: FakeEngine, make_broker: Callable[..., Broker], what: str) -> None:
+    broker = make_broker(engine=fake, cleanup_interval=1)
+    session = broker.open("s")
+    taken = snapshot(session)
+    body = io.BytesIO()
+    with tarfile.open(fileobj=body, mode="w") as tar:
+        for name in ("a", "b"):
+            info = tarfile.TarInfo(name)
+            info.size = 1 << 20
+            tar.addfile(info, io.BytesIO(bytes(1 << 20)))
+    restored: list[int] = []
+
+    def parts() -> Iterator[bytes]:
+        yield body.getvalue()[: 1 << 20]
+        wait_until(lambda: any(name.startswith(".berth-") for name in os.listdir(session.workspace)) or what == "content", 10, "it has begun to arrive")
+        restored.append(restore(session, taken).status_code)
+        yield body.getvalue()[1 << 20 :]
+
+    answer = session.request("PUT", f"/{what}", params={"path": "up"}, content=parts())
+    assert restored == [200]
+    assert answer.status_code == 409 and "replaced" in answer.json()["detail"], answer.text
+    assert is_restored(session)
+    wait_until(lambda: len(slots(broker)) == 2, 10, "what was there before is removed")
+    assert session.request("PUT", f"/{what}", params={"path": "up"}, content=body.getvalue()).status_code in (200, 201)
+    assert (session.workspace / "up").exists()

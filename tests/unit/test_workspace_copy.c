@@ -231,9 +231,40 @@ BOTH(retire, takes_only_what_nobody_holds_and_then_nobody_gets)
     workspace_unref(it.workspace);
     it.workspace = NULL;
     assert_works(workspace_slot_retire(it.root, it.slot, &it.err));
+    assert_fails(workspace_slot_retire(it.root, it.slot, &it.err), CONFLICT, 0);
     assert_fails(workspace_open(it.root, it.slot, &as_operator, &second, &it.err), NOT_FOUND, ENOENT);
-    workspace_slot_unretire(it.root);
+    workspace_slot_unretire(it.root, it.slot);
+    workspace_slot_unretire(it.root, it.slot); /* of one that is not, nothing */
     open_as(SANDBOX_UID, SANDBOX_GID);
+}
+
+BOTH(retire, knows_each_of_several)
+{
+    const struct workspace_identity as_operator = {-1, -1};
+    struct workspace *workspace = NULL;
+    char slots[3][WORKSPACE_SLOT_BYTES];
+
+    for (int i = 0; i < 3; i++) {
+        assert_works(workspace_slot_create(it.root, SANDBOX_UID, SANDBOX_GID, slots[i], &it.err));
+        assert_works(workspace_slot_retire(it.root, slots[i], &it.err));
+    }
+    workspace_slot_unretire(it.root, slots[1]);
+    for (int i = 0; i < 3; i++)
+        if (i == 1) {
+            assert_works(workspace_open(it.root, slots[i], &as_operator, &workspace, &it.err));
+            cr_assert_str_eq(workspace_slot(workspace), slots[i]);
+            workspace_unref(workspace);
+        } else {
+            assert_fails(workspace_open(it.root, slots[i], &as_operator, &workspace, &it.err), NOT_FOUND, ENOENT);
+        }
+    for (int i = 0; i < 3; i++) {
+        workspace_slot_unretire(it.root, slots[i]);
+        assert_works(workspace_slot_remove(it.root, slots[i], &never, &it.err));
+    }
+    /* One that is not there is not held either afterwards. */
+    assert_fails(workspace_open(it.root, slots[0], &as_operator, &workspace, &it.err), NOT_FOUND, ENOENT);
+    assert_works(workspace_slot_retire(it.root, slots[0], &it.err));
+    workspace_slot_unretire(it.root, slots[0]);
 }
 
 BOTH(swap, leads_a_name_elsewhere_and_tells_where_it_led)
