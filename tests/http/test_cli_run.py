@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import threading
-from pathlib import Path
 from typing import Any, Callable
 
 import pytest
 
 from berth import Broker, Session, new_id, wait_until
 from cli import Cli
+from relay import Relay
 
 
 @pytest.fixture
@@ -103,14 +103,13 @@ def test_a_signal_stops_it_and_all_it_started(cli: Cli, broker: Broker, shared: 
     assert not left_of(shared, "sleep", f"987{int(number)}")
 
 
-def test_the_second_signal_leaves_at_once(cli: Cli, broker: Broker, shared: Session) -> None:
+def test_the_second_signal_leaves_at_once(broker: Broker, shared: Session) -> None:
     mark = new_id("mark")
-    process = cli.start("run", shared.id, "--", "sh", "-c", f"touch {mark}; exec sleep 9870")
-    wait_for_file(shared, mark)
-    assert broker.process
-    broker.process.send_signal(signal.SIGSTOP)
+    relay = Relay(broker.port)
+    process = Cli(relay.url).start("run", shared.id, "--", "sh", "-c", f"touch {mark}; exec sleep 9870")
     try:
-        wait_until(lambda: Path(f"/proc/{broker.pid}/stat").read_text().split()[2] == "T", what="nobody answers the first")
+        wait_for_file(shared, mark)
+        relay.is_dead.set()  # nobody answers the first
 
         def again() -> bool:
             process.send_signal(signal.SIGINT)
@@ -119,7 +118,8 @@ def test_the_second_signal_leaves_at_once(cli: Cli, broker: Broker, shared: Sess
         wait_until(again, 20, "berth leaves", 0.4)
         assert process.returncode == 130 and process.stderr and b"left before run" in process.stderr.read()
     finally:
-        broker.process.send_signal(signal.SIGCONT)
+        process.kill()
+        relay.close()
     for run in runs(shared, state="running"):  # whether it was stopped is the broker's doing
         shared.request("POST", f"/runs/{run['run_id']}/stop")
 
