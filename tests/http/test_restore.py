@@ -200,7 +200,7 @@ def test_who_may_and_what_is_none(fake: FakeEngine, make_broker: Callable[..., B
 @pytest.mark.san
 def test_restores_writes_commands_and_sleep_at_once(fake: FakeEngine, make_broker: Callable[..., Broker]) -> None:
     """Whatever comes in between: the session works afterwards, on what its name leads to."""
-    broker = make_broker(engine=fake)
+    broker = make_broker(engine=fake, cleanup_interval=1)
     session = broker.open("s")
     taken = snapshot(session)
     odd: list[Any] = []

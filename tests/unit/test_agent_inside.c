@@ -383,7 +383,7 @@ static void dies_in_time(struct peer *peer, uint32_t run, const char *script)
 
     cr_assert_eq(ended.flags & ~AGENT_EXIT_OOM, AGENT_EXIT_TIMED_OUT, "%s", script);
     cr_assert_geq(took, 300, "%s", script);
-    cr_assert_leq(took, 300 + 2000 + 3000, "%s took %ld ms", script,
+    cr_assert_leq(took, 300 + 2000 + 15000, "%s took %ld ms", script,
                   took); /* 2 s of grace; the rest is the machine's */
 }
 
