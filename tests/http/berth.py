@@ -42,6 +42,12 @@ TOKEN = "service-token-of-the-tests"
 SANITIZER_REPORT = re.compile(r"ERROR: \w*Sanitizer|WARNING: ThreadSanitizer|runtime error:|SUMMARY: \w*Sanitizer")
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
+
+
+def at_pace(seconds: N) -> N:
+    """A limit of the product's within which something must have been done: as much longer as this machine may be slower."""
+    return seconds * max(1, round(SLOWNESS / 2))
 
 
 def mend_httpcore() -> None:

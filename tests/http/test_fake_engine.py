@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 import fake_engine as fake_agent
-from berth import IMAGE, SLOWNESS, Broker, wait_until
+from berth import IMAGE, SLOWNESS, Broker, at_pace, wait_until
 from fake_engine import ERR, EXIT, HELLO_ACK, OUT, ROUTES, STARTED, USAGE_REPLY, Exchange, FakeAgent, FakeEngine, engine_frame, exit_frame, frame
 
 
@@ -260,7 +260,7 @@ def go() -> Iterator[threading.Event]:
 @pytest.mark.san
 @pytest.mark.parametrize("step", ["create", "[^/]+/start"])
 def test_an_opening_that_the_engine_never_answers_is_given_up(fake: FakeEngine, make: Callable[..., Broker], go: threading.Event, step: str) -> None:
-    broker = make(engine_timeout=1)
+    broker = make(engine_timeout=at_pace(1))
     other = broker.open("other")
     late: list[Any] = []
 
@@ -275,8 +275,8 @@ def test_an_opening_that_the_engine_never_answers_is_given_up(fake: FakeEngine, 
     begun = time.monotonic()
     answer = broker.client.post("/sessions", json={"session_id": "x"})
     taken = time.monotonic() - begun
-    assert answer.status_code == 503 and answer.headers["retry-after"] and "within 1 s" in answer.json()["detail"], answer.text
-    assert 0.9 < taken < 6 * SLOWNESS, f"{taken:.1f} s"
+    assert answer.status_code == 503 and answer.headers["retry-after"] and f"within {at_pace(1)} s" in answer.json()["detail"], answer.text
+    assert 0.9 * at_pace(1) < taken < 6 * SLOWNESS, f"{taken:.1f} s"
     assert [s["session_id"] for s in broker.sessions()] == ["other"] and broker.http.get("/healthz").json()["sessions"] == 1
     assert not (broker.root / "x").exists() and len(list((broker.root / ".slots").iterdir())) == 1
     # The next one is served while the engine still sits on the first.
@@ -294,7 +294,7 @@ def test_an_opening_that_the_engine_never_answers_is_given_up(fake: FakeEngine, 
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_wake_that_the_engine_never_answers_loses_nothing(fake: FakeEngine, make: Callable[..., Broker], go: threading.Event, times: int) -> None:
     """A container that does not start in time is replaced; when that one does not either, the session sleeps on."""
-    broker = make(engine_timeout=1)
+    broker = make(engine_timeout=at_pace(1))
     s = broker.open("x")
     s.write("/workspace/f", b"kept")
     assert s.request("POST", "/hibernate").status_code == 200

@@ -8,7 +8,7 @@ from typing import Iterator
 
 import pytest
 
-from berth import IMAGE, ROOT, SLOWNESS, Broker, OwnEngine, Session, wait_until
+from berth import IMAGE, ROOT, SLOWNESS, Broker, OwnEngine, Session, at_pace, wait_until
 from runs import Cut, hang_up_once_begun, sh, start
 from terminal import Terminal, prompt
 
@@ -78,7 +78,7 @@ def test_a_stop_reaches_all_of_it(sandbox: Session, script: str) -> None:
 
 def test_a_deadline_is_kept(sandbox: Session) -> None:
     began = time.monotonic()
-    result = sandbox.sh("trap '' TERM; echo one; sleep 600", timeout_seconds=1)
+    result = sandbox.sh("trap '' TERM; echo one; sleep 600", timeout_seconds=at_pace(1))
     assert result["timed_out"] and result["stdout"] == "one\n" and time.monotonic() - began < 4 * SLOWNESS
 
 

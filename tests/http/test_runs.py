@@ -10,7 +10,7 @@ from typing import Callable
 
 import pytest
 
-from berth import SLOWNESS, Broker, Session, new_run_id, wait_until
+from berth import SLOWNESS, Broker, Session, at_pace, new_run_id, wait_until
 from runs import hang_up_once_begun
 
 CUT = 65_536
@@ -39,15 +39,16 @@ def unstarted(session: Session, name: str) -> bool:
 
 @pytest.mark.san
 def test_after_a_timeout_nothing_of_the_command_happens_any_more(sandbox: Session) -> None:
+    limit_s = at_pace(1)
     begun = time.monotonic()
-    result = sandbox.sh("trap '' TERM; touch begun; sleep 5; touch late", timeout_seconds=1)
+    result = sandbox.sh(f"trap '' TERM; touch begun; sleep {limit_s + 4}; touch late", timeout_seconds=limit_s)
     took = time.monotonic() - begun
     assert result["timed_out"] and result["exit_code"] is None
     assert took < 4 * SLOWNESS, f"{took:.1f} s"
     assert not unstarted(sandbox, "begun")
-    assert processes(sandbox, "late") == [] and processes(sandbox, "sleep 5") == []
+    assert processes(sandbox, "late") == [] and processes(sandbox, f"sleep {limit_s + 4}") == []
     # The moment it would have touched the file; nothing but time can show that it does not.
-    time.sleep(max(0.0, 6 - (time.monotonic() - begun)))
+    time.sleep(max(0.0, limit_s + 5 - (time.monotonic() - begun)))
     assert unstarted(sandbox, "late")
 
 
@@ -78,7 +79,7 @@ def test_what_was_said_before_the_deadline_is_kept(sandbox: Session) -> None:
 
 
 def test_a_flood_until_the_deadline_is_cut_at_64_kib_each(sandbox: Session) -> None:
-    result = sandbox.sh("head -c 200000 /dev/zero | tr '\\0' o; head -c 200000 /dev/zero | tr '\\0' e >&2; sleep 30", timeout_seconds=2)
+    result = sandbox.sh("head -c 200000 /dev/zero | tr '\\0' o; head -c 200000 /dev/zero | tr '\\0' e >&2; sleep 30", timeout_seconds=at_pace(2))
     assert result["timed_out"]
     assert result["stdout"] == "o" * CUT and result["stderr"] == "e" * CUT
 

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 import pytest
 
-from berth import SLOWNESS, SUPERVISORS_AT_REST, Broker, Session, new_run_id, wait_until
+from berth import SLOWNESS, SUPERVISORS_AT_REST, Broker, Session, at_pace, new_run_id, wait_until
 from runs import Cut, Quick, Run, bytes_of, sh, start
 
 
@@ -543,9 +543,10 @@ def test_ended_runs_are_kept_up_to_a_number(sandbox: Session) -> None:
 
 
 def test_idle_counts_from_the_end_of_the_last_run(make_broker: Callable[..., Broker]) -> None:
-    broker = make_broker(idle_timeout=2, cleanup_interval=1)  # long enough for the first request to come in time
+    idle_s = at_pace(2)  # long enough for the first request to come in time
+    broker = make_broker(idle_timeout=idle_s, cleanup_interval=1)
     s = broker.open("busy")
-    run = sh(s, "sleep 5; echo done")
+    run = sh(s, f"sleep {idle_s + 3}; echo done")
     view = run.end(20)
     assert view["exit_code"] == 0 and not view["lost"]
     wait_until(lambda: not broker.sessions(), 10, "the idle session is closed")

@@ -7,7 +7,7 @@ from typing import Callable
 import httpx
 import pytest
 
-from berth import Broker, Session, wait_until
+from berth import Broker, Session, at_pace, wait_until
 
 pytestmark = pytest.mark.san
 
@@ -61,7 +61,7 @@ def test_purge_removes_container_and_files(broker: Broker, session: Callable[...
 
 
 def test_a_deadline_ends_a_run(sandbox: Session) -> None:
-    result = sandbox.sh("echo begun; sleep 600", timeout_seconds=0.5)
+    result = sandbox.sh("echo begun; sleep 600", timeout_seconds=at_pace(0.5))
     assert result["timed_out"] and result["exit_code"] is None
     assert result["stdout"] == "begun\n"
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from berth import SLOWNESS, Broker, wait_until
+from berth import SLOWNESS, Broker, at_pace, wait_until
 from fake_engine import FakeEngine
 
 
@@ -212,16 +212,16 @@ def test_one_that_floods_commands_leaves_places_for_others(fake: FakeEngine, mak
 
     with ThreadPoolExecutor(30) as pool:
         waiting = [(first, f"{i:032x}") for i in range(20)]
-        floods = [pool.submit(lambda at=at: at[0].post_run(["sleep"], run_id=at[1], timeout_seconds=50)) for at in waiting]
+        floods = [pool.submit(lambda at=at: at[0].post_run(["sleep"], run_id=at[1], timeout_seconds=at_pace(50))) for at in waiting]
         wait_until(lambda: held() == 8, 5, "its share")
-        assert small.run(["say", "x"], timeout_seconds=5)["stdout"] == "x\n"
+        assert small.run(["say", "x"], timeout_seconds=at_pace(5))["stdout"] == "x\n"
         refused = first.request("POST", "/runs", json={"argv": ["say", "x"]})
         assert refused.status_code == 429 and "share" in refused.json()["detail"], refused.text
         waiting += [(second, f"{i + 20:032x}") for i in range(5)]
-        floods += [pool.submit(lambda at=at: at[0].post_run(["sleep"], run_id=at[1], timeout_seconds=50)) for at in waiting[20:]]
+        floods += [pool.submit(lambda at=at: at[0].post_run(["sleep"], run_id=at[1], timeout_seconds=at_pace(50))) for at in waiting[20:]]
         wait_until(lambda: held() == 9, 5, "the second flood has one")
         for i in range(20):
-            assert small.run(["say", "x"], timeout_seconds=5)["stdout"] == "x\n"
+            assert small.run(["say", "x"], timeout_seconds=at_pace(5))["stdout"] == "x\n"
         assert held() == 9, "the last place is for those who have none"
         for session, run_id in waiting:
             assert session.stop_run(run_id).status_code == 204

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from berth import SLOWNESS, TOKEN, Broker, Session, wait_until
+from berth import SLOWNESS, TOKEN, Broker, Session, at_pace, wait_until
 from runs import Run, sh, start
 from terminal import PROTOCOL, Raw, Terminal, dial, frame, prompt, token_protocol
 
@@ -635,16 +635,17 @@ def test_it_is_there_after_the_broker_was_killed(make_broker: Callable[..., Brok
 
 
 def test_what_goes_through_it_is_use_and_it_alone_is_none(make_broker: Callable[..., Broker]) -> None:
-    broker = make_broker(idle_timeout=4, cleanup_interval=1)
+    idle_s = at_pace(4)
+    broker = make_broker(idle_timeout=idle_s, cleanup_interval=1)
     mine = broker.open()
     terminal = Terminal(mine)
     prompt(terminal)
     began = time.monotonic()
-    while time.monotonic() - began < 7:  # longer than a session may be idle
+    while time.monotonic() - began < idle_s + 3:  # longer than a session may be idle
         terminal.type(":\n")
         terminal.until("$ ")
     assert [one["session_id"] for one in broker.sessions()] == [mine.id]
-    lost = terminal.message("lost", timeout=30)
+    lost = terminal.message("lost", timeout=30 + idle_s)
     assert lost["cause"] == "session closed"
     assert terminal.end() == (4410, "session closed")
 

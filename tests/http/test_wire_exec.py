@@ -6,7 +6,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from berth import Broker, Session, new_id
+from berth import Broker, Session, at_pace, new_id
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_a_command_ends_although_nobody_takes_what_it_writes(sandbox: Session) -
 
 
 def test_a_timeout_is_exit_124_with_what_was_said(shared: Session) -> None:
-    assert _exec(shared, "echo early; sleep 60", timeout_seconds=1) == {"output": "early\n", "exit_code": 124, "truncated": False}
+    assert _exec(shared, "echo early; sleep 60", timeout_seconds=at_pace(1)) == {"output": "early\n", "exit_code": 124, "truncated": False}
 
 
 @pytest.mark.parametrize("timeout", [0, -1, None, 5.0, "5", " 5 ", "+5", True, 10**30])

@@ -82,7 +82,7 @@ def _sessions(page: Page) -> None:
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="nightly-tests"))
     expect(row).to_contain_text("Running")
     if page.evaluate("innerWidth") > 1000:
-        expect(row).to_contain_text(re.compile(r"initech.*python.*\d s.*[0-9.]+ MB.*\d %.*python3 -c"))
+        expect(row).to_contain_text(re.compile(r"initech.*python.*\d (s|min).*[0-9.]+ MB.*\d %.*python3 -c"))
     else:
         expect(row).to_contain_text("initech: python3 -c")
 
