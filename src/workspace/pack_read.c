@@ -18,7 +18,8 @@
 
 enum {
     BLOCKS = 4,
-    BLOCK_BYTES = 64 * 1024,    /* full; one piece of a file or one name may lie beyond */
+    BLOCK_BYTES = 64 * 1024, /* full; one piece of a file or one name may lie beyond */
+    LARGE_BYTES = 4 * BLOCK_BYTES,
     BLOCK_MAX_BYTES = 64 << 20, /* two names of the walk's longest, and more */
     LINKS_MAX_BYTES = 16 << 20, /* of paths kept in mind */
     HAND_OVER_MS = 2,           /* a block that is not full, while it is waited for */
@@ -65,6 +66,8 @@ struct pack_reader {
 /* Hands the block at hand over and waits for an empty one. False: nobody wants any more. */
 static bool hand_over(struct pack_reader *reader)
 {
+    /* One that names of megabytes made large is the only one: whoever made them does not fill the memory with four. */
+    unsigned most = reader->blocks[reader->filling].size > LARGE_BYTES ? 1 : BLOCKS;
     bool goes_on;
 
     (void)pthread_mutex_lock(&reader->lock);
@@ -72,7 +75,7 @@ static bool hand_over(struct pack_reader *reader)
     reader->filling = (reader->filling + 1) % BLOCKS;
     atomic_store(&reader->is_wanted, false);
     waitq_wake_all(&reader->filled);
-    while (reader->count == BLOCKS && !atomic_load(&reader->is_stopped))
+    while (reader->count >= most && !atomic_load(&reader->is_stopped))
         (void)pthread_cond_wait(&reader->emptied, &reader->lock);
     goes_on = !atomic_load(&reader->is_stopped);
     (void)pthread_mutex_unlock(&reader->lock);
@@ -342,7 +345,7 @@ static void give_back(struct pack_reader *reader)
 {
     struct buf *block = &reader->blocks[reader->first];
 
-    if (block->capacity > 4 * BLOCK_BYTES)
+    if (block->capacity > LARGE_BYTES)
         buf_done(block); /* a name of megabytes does not keep them */
     buf_clear(block);
     reader->taken = 0;

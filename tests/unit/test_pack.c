@@ -9,7 +9,7 @@ TestSuite(pack_reader_without_openat2, .timeout = 60);
 TestSuite(pack, .timeout = 60);
 TestSuite(pack_without_openat2, .timeout = 60);
 
-enum { FILES = 3000, CHAIN = 300, NAME_BYTES = 250, BIG_BYTES = 8 << 20 };
+enum { FILES = 3000, CHAIN = 1200, NAME_BYTES = 250, BIG_BYTES = 8 << 20 };
 
 static struct pack_reader *reader;
 static struct pack_item item;
@@ -207,7 +207,7 @@ BOTH(pack_reader, is_left_at_any_point)
     }
 }
 
-BOTH(pack_reader, holds_names_larger_than_a_block)
+BOTH(pack_reader, holds_names_larger_than_blocks)
 {
     char name[NAME_BYTES + 1] = "";
     int dir = open(it.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
