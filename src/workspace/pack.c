@@ -129,11 +129,11 @@ static int set_compressor(struct pack *pack, enum pack_format format, struct err
 static int set_format(struct pack *pack, enum pack_format format, struct error *err)
 {
     struct archive *archive = pack->archive;
-    bool set = (format == PACK_ZIP ? archive_write_set_format_zip(archive) : archive_write_set_format_pax(archive)) ==
-                   ARCHIVE_OK &&
-               archive_write_set_bytes_per_block(archive, 0) == ARCHIVE_OK &&
-               archive_write_set_options(archive, format == PACK_ZIP ? "hdrcharset=UTF-8,experimental"
-                                                                     : "hdrcharset=BINARY") == ARCHIVE_OK;
+    bool set =
+        (format == PACK_ZIP ? archive_write_set_format_zip(archive) : archive_write_set_format_pax(archive)) ==
+            ARCHIVE_OK &&
+        archive_write_set_bytes_per_block(archive, 0) == ARCHIVE_OK &&
+        (format != PACK_ZIP || archive_write_set_options(archive, "hdrcharset=UTF-8,experimental") == ARCHIVE_OK);
 
     if ((format == PACK_TAR_GZ || format == PACK_TAR_ZST) && set_compressor(pack, format, err) < 0)
         return -1;

@@ -195,6 +195,23 @@ def raw_get(broker: Broker, session: Session, path: str) -> bytes:
     return content
 
 
+def test_names_of_any_bytes_reach_gnu_tar_and_it_complains_of_none_but_what_no_charset_knows(session: Session, tmp_path: Path) -> None:
+    folder = os.fsencode(session.workspace / "names")
+    os.mkdir(folder)
+    text = [b"plain", "nfd-e\u0301".encode(), "nfc-\u00e9".encode(), "\u65e5\u672c".encode(), b"x" * 200, "\u00e9".encode() * 120]
+    odd = [b"bad\xff\xfe", b"\xff" * 150]
+    for name in text + odd:
+        Path(os.fsdecode(os.path.join(folder, name))).write_bytes(name)
+    os.symlink("e\u0301".encode(), os.path.join(folder, b"link"))
+    os.symlink(b"to\xff", os.path.join(folder, b"odd link"))
+    done = subprocess.run(["tar", "-x", "-C", tmp_path], input=get(session, "names").content, capture_output=True, check=True)
+    out = os.fsencode(tmp_path)
+    assert sorted(os.listdir(out)) == sorted([*text, *odd, b"link", b"odd link"])
+    assert all(Path(os.fsdecode(os.path.join(out, name))).read_bytes() == name for name in text + odd)
+    assert [os.readlink(os.path.join(out, name)) for name in (b"link", b"odd link")] == ["e\u0301".encode(), b"to\xff"]
+    assert done.stderr.count(b"\n") == done.stderr.count(b"hdrcharset") == len(odd) + 1, done.stderr
+
+
 def test_odd_entries_do_not_sink_the_rest_and_are_told(broker: Broker, session: Session) -> None:
     session.stdout(
         "mkdir -p odd/d; cd odd; echo a > d/a; mkfifo fifo; mkfifo 'name with blank'; ln -s .. d/up; ln -s . self;"
